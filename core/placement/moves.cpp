@@ -369,8 +369,31 @@ class Moves {
   bool stay_ = false;  // some gradients stay that are not measured as they are complete
 };
 
+bool writes(const Program& program, Id segment, FunctionKind kind, Id value) {
+  const std::vector<Id>& ops = program.segment(segment).ops(kind);
+  return std::any_of(ops.begin(), ops.end(), [&](Id id) {
+    const Op& op = program.op(id);
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (op.operands[i] == value && op.access(i) == Access::write) return true;
+    return false;
+  });
+}
+
+// Has what `speculate` reads and `settle` writes carried from step to step.
+void carry_outcomes(Program& program) {
+  for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
+    for (const Id op : program.segment(segment).ops(FunctionKind::speculate))
+      for (const Id value : program.op(op).operands)
+        if (value != none && program.value(value).role == Role::runtime &&
+            writes(program, segment, FunctionKind::settle, value))
+          program.value(value).carried = true;
+}
+
 }  // namespace
 
-void derive_moves(Program& program, const MoveRules& rules) { Moves(program, rules).run(); }
+void derive_moves(Program& program, const MoveRules& rules) {
+  Moves(program, rules).run();
+  carry_outcomes(program);
+}
 
 }  // namespace prun

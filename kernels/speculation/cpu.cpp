@@ -18,7 +18,7 @@ constexpr std::int64_t line = 64;
 
 void begin_speculation(const KernelArgs& args, const KernelContext&) {
   const ArgsOf<ops::BeginSpeculation> op(args);
-  *op["did"].as<double>() = scalar(op["halt"]) == 0 ? 1.0 : 0.0;
+  *op["did"].as<double>() = scalar(op["halt"]) == 0 && scalar(op["beyond"]) == 0 ? 1.0 : 0.0;
 }
 
 void settle_update(const KernelArgs& args, const KernelContext&) {
@@ -27,6 +27,7 @@ void settle_update(const KernelArgs& args, const KernelContext&) {
   double& did = *op["did"].as<double>();
   *op["restore"].as<double>() = did != 0 && !(keep && whole) ? 1.0 : 0.0;
   *op["redo"].as<double>() = keep && !(did != 0 && whole) ? 1.0 : 0.0;
+  *op["beyond"].as<double>() = whole ? 0.0 : 1.0;
   did = 0;
 }
 
@@ -65,12 +66,12 @@ void restore_old(const KernelArgs& args, const KernelContext& context) {
 
 Kernel select_begin_speculation(const OpShape& shape) {
   const ShapeOf<ops::BeginSpeculation> s(shape);
-  return all_double(s, {"halt", "did"}) ? begin_speculation : nullptr;
+  return all_double(s, {"halt", "beyond", "did"}) ? begin_speculation : nullptr;
 }
 
 Kernel select_settle_update(const OpShape& shape) {
   const ShapeOf<ops::SettleUpdate> s(shape);
-  return all_double(s, {"keep", "clip", "did", "restore", "redo"}) ? settle_update : nullptr;
+  return all_double(s, {"keep", "clip", "did", "beyond", "restore", "redo"}) ? settle_update : nullptr;
 }
 
 Kernel select_keep_old(const OpShape& shape) {

@@ -9,6 +9,7 @@ void BeginSpeculation::rule(RuleOf<BeginSpeculation> s) { s.scalar("did", DType:
 void KeepOld::rule(RuleOf<KeepOld> s) { s.like("old", "x"); }
 
 void SettleUpdate::rule(RuleOf<SettleUpdate> s) {
+  s.scalar("beyond", DType::f64);
   s.scalar("restore", DType::f64);
   s.scalar("redo", DType::f64);
 }

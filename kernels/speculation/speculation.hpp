@@ -4,7 +4,8 @@
 // step is not kept. For example, with `old` copies of m, v and the weights:
 //   speculate  begin_speculation -> did;  keep_old of each;          adamw with keep = did, clip = did
 //   settle     settle_update -> restore, redo;  restore_old of each;  adamw with keep = redo, clip = clip
-// Most steps are within the limit: then `settle` does nothing.
+// Most steps are within the limit: then `settle` does nothing. The step after one beyond it updates once,
+// since such steps come in rows.
 #pragma once
 
 #include "prun/named_operands.hpp"
@@ -14,8 +15,8 @@ namespace prun::ops {
 // Runtime scalars are fp64 here. `did` is 1 once `speculate` has updated, until `settle` has seen it.
 struct BeginSpeculation {
   static constexpr const char* kind = "begin_speculation";
-  static constexpr const char* help = "did = halt is 0";
-  static constexpr OperandDef operands[] = {{"halt"}, {"did", Access::write}};
+  static constexpr const char* help = "did = halt and beyond, of the step before, are 0";
+  static constexpr OperandDef operands[] = {{"halt"}, {"beyond"}, {"did", Access::write}};
   static constexpr Effect effect = Effect::update;
   static void rule(RuleOf<BeginSpeculation> s);
 };
@@ -30,9 +31,15 @@ struct KeepOld {
 struct SettleUpdate {
   static constexpr const char* kind = "settle_update";
   static constexpr const char* help =
-      "restore = did, unless keep is not 0 and clip is 1; redo = keep, unless did and clip is 1; did = 0";
-  static constexpr OperandDef operands[] = {
-      {"keep"}, {"clip"}, {"did", Access::update}, {"restore", Access::write}, {"redo", Access::write}};
+      "restore = did, unless keep is not 0 and clip is 1; redo = keep, unless did and clip is 1; beyond = "
+      "clip "
+      "is not 1; did = 0";
+  static constexpr OperandDef operands[] = {{"keep"},
+                                            {"clip"},
+                                            {"did", Access::update},
+                                            {"beyond", Access::write},
+                                            {"restore", Access::write},
+                                            {"redo", Access::write}};
   static constexpr Effect effect = Effect::update;
   static void rule(RuleOf<SettleUpdate> s);
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "spread.hpp"
@@ -64,24 +65,41 @@ class Speculation {
     halt_ = program_.runtime("host.halt");
     program_.place(halt_, pinned);
     step().insert_on(FunctionKind::speculate, none, "copy", {program_.runtime("halt"), halt_});
+    beyond_ = program_.runtime("host.beyond");
+    program_.place(beyond_, pinned);
   }
 
   void write(const Segment& segment, const std::vector<Id>& ops) const {
     segment.run_on(FunctionKind::speculate, device_);
     segment.run_on(FunctionKind::settle, device_);
-    const Id did = segment.insert(FunctionKind::speculate, none, "begin_speculation", {halt_}, 1)[0];
-    const std::vector<Id> settled =
-        segment.insert(FunctionKind::settle, none, "settle_update", {keep_, clip_, did}, 2);
+    const Id did = segment.insert(FunctionKind::speculate, none, "begin_speculation", {halt_, beyond_}, 1)[0];
+    const auto [restore, redo] = settle(segment, did);
     program_.place(did, beside());
     for (const Id value : changed_by(ops)) {
-      const Id old = segment.insert(FunctionKind::speculate, none, "keep_old", {value, did}, 1)[0];
-      program_.place(old, beside());
-      segment.insert_on(FunctionKind::settle, none, "restore_old", {old, settled[0], value});
+      const Id old = keep(segment, value, did);
+      segment.insert_on(FunctionKind::settle, none, "restore_old", {old, restore, value});
     }
     for (const Id op : ops) {
       repeat(segment, FunctionKind::speculate, op, {{keep_, did}, {clip_, did}});
-      repeat(segment, FunctionKind::settle, op, {{keep_, settled[1]}});
+      repeat(segment, FunctionKind::settle, op, {{keep_, redo}});
     }
+  }
+
+  // Returns the place for a value as it was: a copy is placed as its original on every axis.
+  Id keep(const Segment& segment, Id value, Id did) const {
+    const Id old = segment.insert(FunctionKind::speculate, none, "copy", {value}, 1)[0];
+    program_.replace_op(segment.operations(FunctionKind::speculate).back(), "keep_old", {value, did, old});
+    program_.place(old, beside());
+    return old;
+  }
+
+  // Returns the numbers `restore` and `redo`.
+  std::pair<Id, Id> settle(const Segment& segment, Id did) const {
+    const std::vector<Id> made =
+        segment.insert(FunctionKind::settle, none, "settle_update", {keep_, clip_, did}, 3);
+    const Id op = segment.operations(FunctionKind::settle).back();
+    program_.replace_operand(op, 3, beyond_);
+    return {made[1], made[2]};
   }
 
   MemoryPlace beside() const { return {device_, Space::host}; }
@@ -116,7 +134,7 @@ class Speculation {
   const std::int32_t device_;
   const std::vector<Segment> segments_;
   const Id keep_, clip_;
-  Id halt_ = none;
+  Id halt_ = none, beyond_ = none;
 };
 
 }  // namespace

@@ -42,7 +42,8 @@ enum class FunctionKind : std::uint8_t {
   periodic,          // runs after `update`, once per period (ProgramApi::periodic)
   // For layers whose update need not wait for `finish`. `speculate` runs as soon as their gradients are
   // complete, unless `finish` has run by then; `settle` takes the place of `update`: it completes the update,
-  // or undoes it and updates again. Only `speculate` and `settle` have what `speculate` writes.
+  // or undoes it and updates again. Only `speculate` and `settle` have what `speculate` writes. A runtime
+  // number that `settle` writes is what the step before left to `speculate`.
   speculate,
   settle
 };

@@ -19,6 +19,12 @@ bool further_memory_suffices(const Assembly& assembly) {
   return missing_further_memory(assembly).empty() && hosts_have_room(assembly);
 }
 
+// Returns whether there is room for what is not on a device with memory apart from the host's.
+bool host_has_room(const Assembly& assembly) {
+  return further_memory_suffices(assembly) &&
+         (!assembly.device_info().host_memory || bytes_needed(assembly) <= memory_limit(assembly));
+}
+
 bool there_is_room(const Assembly& assembly) {
   return bytes_needed(assembly) <= memory_limit(assembly) && further_memory_suffices(assembly);
 }
@@ -132,7 +138,7 @@ void FittingSearch::make_with_room(const PlannedChoice& choice) {
   spare_ = {true, std::numeric_limits<std::int32_t>::max()};
   maker_.make(choice, spare_, made_);
   const std::int32_t most = speculated_in(*made_);
-  for (std::int32_t quarters = 4; quarters > 0 && most > 0 && !further_memory_suffices(*made_);) {
+  for (std::int32_t quarters = 4; quarters > 0 && most > 0 && !host_has_room(*made_);) {
     spare_.speculated = most * --quarters / 4;
     maker_.make(choice, spare_, made_);
   }
