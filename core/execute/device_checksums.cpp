@@ -114,8 +114,9 @@ class DeviceChecksums::OfDevice {
   [[noreturn]] void refuse() const {
     DeviceInfo info;
     raise(device_.info(&info));
-    throw_error(ErrorCode::unsupported, "device '", info.name.view(), "' has no kernel '", base_ops::checksum,
-                "', by which ranks compare what they hold alike; run.compare_every = 0 leaves that out");
+    throw_error(
+        ErrorCode::unsupported, "device '", info.name.view(), "' has no kernel '", base_ops::checksum,
+        "', by which ranks compare what they hold alike; run.check_replicas_every = 0 leaves that out");
   }
 
   DeviceInterface& device_;

@@ -104,10 +104,11 @@ bool LeavingGradients::stays(Id gradient) {
 
 SumsMeanwhile LeavingGradients::choose() {
   if (!rules_.keep_gradients)
-    throw_error(ErrorCode::unsupported,
-                "run.keep_gradients = false drops gradients behind their updates, and each microbatch of a "
-                "step adds to those of all layers before the next one does; set batch.order = \"vertical\", "
-                "or leave run.keep_gradients out");
+    throw_error(
+        ErrorCode::unsupported,
+        "run.keep_gradients = false drops gradients behind their updates, and each microbatch of a "
+        "step adds to those of all layers before the next one does; set batch.order = \"breadth_first\", "
+        "or leave run.keep_gradients out");
   return static_cast<SumsMeanwhile>(program_.requests().choose_sums_to_fit(
       {"gradients: microbatches add to them on the device, and they leave it for their updates",
        "gradients: those of layers leave the device behind each microbatch and come back for the next; "
@@ -276,8 +277,8 @@ void fetch_part(Program& program, const Bucket& bucket, MemoryPlace place) {
   if (!program.value(bucket.parameters.front()).view)
     throw_error(ErrorCode::unsupported, "cannot offload ", described(program, bucket.parameters.front()),
                 " to ", name_of(place.space),
-                ": precision.weight_codes = \"step\" quantizes it on the device; leave "
-                "precision.weight_codes out, or "
+                ": precision.cache_weights = true quantizes it on the device; leave "
+                "precision.cache_weights out, or "
                 "keep parameters on the device");
   Value part = program.value(bucket.own_parameters);
   part.name += ".fetched";

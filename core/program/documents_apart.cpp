@@ -39,7 +39,8 @@ void keep_documents_apart(Program& program, std::int64_t end_of_text) {
   if (!kept)
     throw_error(
         ErrorCode::bad_input,
-        "data.documents is \"apart\", and no op of the model can keep documents apart; use \"joined\"");
+        "cannot apply data.mask_documents = true: no op of the model can mask attention between documents; "
+        "leave it out");
 }
 
 }  // namespace prun

@@ -20,8 +20,8 @@ void each_that_can(const Program& program, Body body) {
 
 [[noreturn]] void refuse_cut(const Program& program, const Op& op, const std::string& why) {
   throw_error(ErrorCode::unsupported, "cannot quantize op '", op.kind(), "' of segment '",
-              program.segment(op.segment).name, "' to fp8 (precision.products) in blocks of ", fp8_block,
-              " elements: it ", why, "; split it over fewer ranks, or leave precision.products out");
+              program.segment(op.segment).name, "' to fp8 (precision.matmul) in blocks of ", fp8_block,
+              " elements: it ", why, "; split it over fewer ranks, or leave precision.matmul out");
 }
 
 void check_keeps_blocks(const Program& program, const Op& op, const OpShape& whole) {
@@ -46,9 +46,9 @@ void check_keeps_blocks(const Program& program, const Op& op, const OpShape& who
 void check_order(const Program& program) {
   const SequenceOrder& order = program.requests().sequence_order;
   if (order.permutes() && order.chunk % fp8_block != 0)
-    throw_error(ErrorCode::unsupported, "cannot quantize to fp8 (precision.products) in blocks of ",
-                fp8_block, " elements: ranks split sequences into chunks of ", order.chunk,
-                " positions; split them over fewer ranks, or leave precision.products out");
+    throw_error(ErrorCode::unsupported, "cannot quantize to fp8 (precision.matmul) in blocks of ", fp8_block,
+                " elements: ranks split sequences into chunks of ", order.chunk,
+                " positions; split them over fewer ranks, or leave precision.matmul out");
 }
 
 std::vector<Id> ops_in_fp8(const Program& program, Id segment) {
@@ -86,7 +86,7 @@ void leave_layers(Program& program, const LayersInCompute& layers) {
   if (layers.first + layers.last >= all)
     throw_error(ErrorCode::bad_input, "precision.first_in_compute = ", layers.first,
                 " and last_in_compute = ", layers.last, " leave none of ", all,
-                " layers with products in fp8; choose fewer, or leave precision.products out");
+                " layers with products in fp8; choose fewer, or leave precision.matmul out");
   if (layers.first > 0) leave_layers(program, first, 0, 0);
   if (layers.last > 0) leave_layers(program, last, 0, 0);
   for (Id id = first + 1; id < last; ++id) {
@@ -112,11 +112,10 @@ void multiply_in_fp8(Program& program, LayersInCompute layers) {
     any = true;
   });
   if (!any)
-    throw_error(
-        ErrorCode::bad_input,
-        "cannot quantize to fp8 (precision.products): no product of the model divides into blocks of ",
-        fp8_block, ": widths must be multiples of ", fp8_grain, " and at least ", fp8_block,
-        ", the length of a sequence a multiple of ", fp8_block, "; leave the key out");
+    throw_error(ErrorCode::bad_input,
+                "cannot quantize to fp8 (precision.matmul): no product of the model divides into blocks of ",
+                fp8_block, ": widths must be multiples of ", fp8_grain, " and at least ", fp8_block,
+                ", the length of a sequence a multiple of ", fp8_block, "; leave the key out");
   if (layers.first > 0 || layers.last > 0) leave_layers(program, layers);
 }
 

@@ -55,11 +55,11 @@ bool come_in_parts(const Program& program, Id weight, int in_dims) {
 [[noreturn]] void refuse(const Program& program, Id weight, const Op& reader) {
   const Value& value = program.value(weight);
   const bool counts = !reader.def->in_blocks && reader.has_attr("fp8");
-  throw_error(ErrorCode::unsupported,
-              "cannot gather quantized weights (precision.weight_codes = \"step\"): '", value.name,
-              "' of segment '", program.segment(value.segment).name, "' is read unquantized by op '",
-              reader.kind(), "' of segment '", program.segment(reader.segment).name,
-              "'; leave precision.weight_codes out", counts ? ", or precision.count_every" : "");
+  throw_error(ErrorCode::unsupported, "cannot gather quantized weights (precision.cache_weights = true): '",
+              value.name, "' of segment '", program.segment(value.segment).name,
+              "' is read unquantized by op '", reader.kind(), "' of segment '",
+              program.segment(reader.segment).name, "'; leave precision.cache_weights out",
+              counts ? ", or precision.statistics_every" : "");
 }
 
 // Changes what reads one weight.

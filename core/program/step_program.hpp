@@ -105,7 +105,7 @@ struct Value {
   // For a state, this says that its shape is its own, not its parameter's.
   bool own_shape = false;
   // For a state that may begin anew where a run goes on in another layout, this is the key of
-  // the recipe that `run.changed` must name for that.
+  // the recipe that `run.allow_changed` must name for that.
   std::string starts_anew = {};
   // For scales, this says how many of the parameter's elements, in their order, each scale stands for.
   std::int64_t block = 1;

@@ -45,9 +45,9 @@ class SegmentWeights {
     const Value& value = program_.value(weight);
     const auto refuse = [&](const char* why) {
       throw_error(ErrorCode::unsupported,
-                  "cannot cache quantized weights (precision.weight_codes = \"step\"): '", value.name,
+                  "cannot cache quantized weights (precision.cache_weights = true): '", value.name,
                   "' of segment '", program_.segment(value.segment).name, "' ", why,
-                  "; leave precision.weight_codes out");
+                  "; leave precision.cache_weights out");
     };
     if (value.bucket >= 0 && gathers_parameters(program_, program_.bucket_of(value)))
       refuse("is gathered for each use, quantized by precision.gather");

@@ -26,7 +26,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       steps        | int    | required | 1..1000000000000 | Optimizer steps to train for
       epochs       | float  | 0        | 0..1000000 | Stop after this many passes over the samples of [data] if that takes fewer steps than run.steps; 0: run.steps alone sets the length
       seed         | int    | 1        | 0.. | Seed of all random numbers, such as initial weights, sample order and dropout
-      layout       | choice | said     | said,auto | said: use the mesh, strategies and microbatch given here; auto: search for the missing ones before ranks start, as prun tune does; a resumed run keeps its layout
+      layout       | choice | recipe   | recipe,auto | recipe: use the mesh, strategies and microbatch given here; auto: search for the missing ones before ranks start, as prun tune does; a resumed run keeps its layout
       ranks        | int    | 0        | 0..1048576 | With layout = "auto": number of ranks to find a layout for; 0: those of [mesh] or, without one, one per unit of the device, such as a GPU; another launcher's number of ranks counts instead
       out          | string |          |  | Folder for logs and checkpoints; empty: runs/<name>
       save_every   | int    | 0        | 0.. | Steps between checkpoints; 0: no checkpoints by step count
@@ -39,8 +39,8 @@ constexpr std::array<Declaration, 20> declarations = {{
       on_nonfinite | choice | none     | stop,skip | On a non-finite loss or gradient: stop: end the run; skip: skip the update; default: skip if the loss is scaled, else stop
       hang_limit   | int    | 600      | 0..1000000 | Timeout in seconds for ranks that wait in a collective or for a checkpoint, and for a step without progress on any rank; 0: no timeout
       measure_comm | int    | 10       | 0.. | Steps between measurements of exposed communication, the time that compute waits for collectives; 0: never
-      compare_every | int   | 100      | 0.. | Steps between checks that replicated state is identical on all ranks that hold it, also done before each checkpoint; 0: never
-      bundle       | size   |          |  | Bucket size: layers share one collective for gradients or parameters up to this many bytes; 0B: one collective per layer; empty: 32MiB, or a quarter of all bytes if that is less
+      check_replicas_every | int | 100 | 0.. | Steps between checks that replicated state is identical on all ranks that hold it, also done before each checkpoint; 0: never
+      bucket_bytes | size   |          |  | Bucket size: layers share one collective for gradients or parameters up to this many bytes; 0B: one collective per layer; empty: 32MiB, or a quarter of all bytes if that is less
       keep_gradients | bool | true     |  | Keep offloaded gradients until the step ends; false: free each layer's right after its update, which saves memory but makes backward wait for updates. false requires updates that do not wait for the gradient norm (no optimizer.clip, loss scaling or on_nonfinite = "skip"); results are identical
       restarts     | int    | 0        | 0..1000 | Consecutive times that all ranks are restarted from the last checkpoint after a rank was lost; each new checkpoint resets the count
       loss_by_set  | bool   | false    |  | Report the loss of each data set separately after each step
@@ -48,7 +48,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       log          | bool   | true     |  | Write log.jsonl to the run's folder, for prun report, runs, watch and diff, unless an [[observer]] of the recipe writes it
       poison       | bool   | false    |  | Debugging: fill memory with NaN once its value is dead, and check guard bytes around every value, to detect early reads and writes out of bounds
       resume       | string |          |  | Checkpoint to resume from; empty: start from scratch
-      changed      | strings | []      |  | Keys that may differ from the checkpoint although that changes its meaning: on resume, keys of samples (data.*, model.seq, run.seed); with model.init, keys of weights (model.*); strategy.N.plugin: start the parameters that this strategy adds from the seed if the checkpoint has none
+      allow_changed | strings | []     |  | Keys that may differ from the checkpoint although that changes its meaning: on resume, keys of samples (data.*, model.seq, run.seed); with model.init, keys of weights (model.*); strategy.N.plugin: start the parameters that this strategy adds from the seed if the checkpoint has none
       fresh        | bool   | false    |  | Rename an earlier run in this folder, by adding a number, instead of refusing to start; a run that is resumed stays
     )"},
     {"model", Form::table, "model", "", "The model to train.", R"(
@@ -63,8 +63,8 @@ constexpr std::array<Declaration, 20> declarations = {{
       shuffle | bool   | true     |  | Visit the samples in a random order, fixed by run.seed
       weight  | float  | 1        | 1e-9..1e9 | Sampling weight of this set if there is a [[data.blend]]: its share of the samples is weight / sum of all weights
       validation | float | 0      | 0..0.5 | Fraction of each set, its last samples, held out from training for validation
-      documents | choice | joined | joined,apart | joined: attend across the documents of a sample; apart: mask attention at document boundaries and predict no token from the document before (requires end_of_text)
-      end_of_text | int | none   | 0..2147483647 | Token that ends a document; required by documents = "apart"
+      mask_documents | bool | false  |  | Mask attention at document boundaries, and predict no token from the document before (requires end_of_text); false: attend across the documents of a sample
+      end_of_text | int | none   | 0..2147483647 | Token that ends a document; required by mask_documents
       mask    | float  | 0        | 0..1 | Masked language modeling: fraction of tokens to predict in place; 80 % of them become mask_token, 10 % a random token, 10 % stay; 0: off
       mask_token | int | none     | 0..2147483647 | Token that replaces a masked one
       spans   | float  | 0        | 0..0.9 | Span corruption (T5): fraction of a text to cut out in spans, which the decoder predicts; 0: off
@@ -85,7 +85,7 @@ constexpr std::array<Declaration, 20> declarations = {{
     {"batch", Form::table, "", "", "Batch size, and how it is divided into microbatches.", R"(
       global | int | required | 1..1000000000 | Global batch size: sequences per step, over all ranks
       micro  | int | 0 | 0..1000000 | Microbatch size: sequences that a rank processes at a time; gradient accumulation follows from it; 0: chosen by prun tune or run.layout = "auto"
-      order  | choice | horizontal | horizontal,vertical,auto | Order of microbatches: horizontal: each passes all layers before the next (depth-first); vertical: all pass a layer before the next layer (breadth-first); auto: whichever is predicted to be faster
+      order  | choice | depth_first | depth_first,breadth_first,auto | Order of microbatches: depth_first: each passes all layers before the next; breadth_first: all pass a layer before the next layer; auto: whichever is predicted to be faster
       interleave | int | 1 | 1..64 | Microbatches processed concurrently, so that one computes while another communicates; must divide the number of microbatches
       pad    | bool | false    |  | If global does not divide evenly, fill the last microbatch with sequences that do not count
       ramp.start     | int | 0 | 0..1000000000 | Batch size ramp-up: sequences per step at the start of the run; 0: no ramp-up, unless ramp.sizes is set
@@ -105,14 +105,14 @@ constexpr std::array<Declaration, 20> declarations = {{
     )"},
     {"precision", Form::table, "", "", "Number formats.", R"(
       compute  | choice | fp32  | fp64,fp32,bf16,fp16 | Format of parameters and activations; fp16 uses loss scaling, see [loss_scale]
-      products | choice | compute | compute,fp8 | Format of the factors of matrix products in layers; fp8: e4m3 with a power-of-two scale for each 128 elements along the summed dimension (for weights, each 128 x 128 square); sums and results are as with compute. Not quantized: embedding, head, router, experts, attention, and products whose widths are not multiples of 16 or whose sequences are not multiples of 128
-      first_in_compute | int | 0 | 0..1000000 | With products = "fp8": number of first layers whose products stay in compute
-      last_in_compute  | int | 0 | 0..1000000 | With products = "fp8": number of last layers whose products stay in compute, as do the head's if there are any
-      saved    | choice | compute | compute,fp8 | With products = "fp8": format in which activations that only such products read are saved for backward; fp8: quantized as the products use them, half the bytes of bf16, identical results
-      weight_codes | choice | product | product,step | With products = "fp8": how often weights are quantized; product: for each product; step: once a step and cached for all microbatches, in 2 bytes per element and 1/64 more; sharded weights are then all-gathered in fp8; identical results
-      gathered_inputs | choice | compute | compute,fp8 | With products = "fp8": format in which ranks all-gather activations that only such products read, as tensor parallelism with sequence = true does; fp8: about half the bytes of bf16, identical results
-      count_every | int | 0 | 0..1000000000 | With products = "fp8": steps between statistics of each factor: share that becomes zero or subnormal, largest magnitude, block scales; 0: never
-      flushed_bound | float | 0.01 | 0..1 | With count_every: share of a layer's factor that may become zero before the run warns, once
+      matmul   | choice | compute | compute,fp8 | Format of the factors of matrix products in layers; fp8: e4m3 with a power-of-two scale for each 128 elements along the summed dimension (for weights, each 128 x 128 square); sums and results are as with compute. Not quantized: embedding, head, router, experts, attention, and products whose widths are not multiples of 16 or whose sequences are not multiples of 128
+      first_in_compute | int | 0 | 0..1000000 | With matmul = "fp8": number of first layers whose products stay in compute
+      last_in_compute  | int | 0 | 0..1000000 | With matmul = "fp8": number of last layers whose products stay in compute, as do the head's if there are any
+      activations | choice | compute | compute,fp8 | With matmul = "fp8": format in which activations that only such products read are saved for backward; fp8: quantized as the products use them, half the bytes of bf16, identical results
+      cache_weights | bool | false | | With matmul = "fp8": quantize weights once a step and cache them for all microbatches, in 2 bytes per element and 1/64 more, instead of for each product; sharded weights are then all-gathered in fp8; identical results
+      all_gather_inputs | choice | compute | compute,fp8 | With matmul = "fp8": format in which ranks all-gather activations that only such products read, as tensor parallelism with sequence = true does; fp8: about half the bytes of bf16, identical results
+      statistics_every | int | 0 | 0..1000000000 | With matmul = "fp8": steps between statistics of each factor: share that becomes zero or subnormal, largest magnitude, block scales; 0: never
+      underflow_warning | float | 0.01 | 0..1 | With statistics_every: share of a layer's factor that may become zero before the run warns, once
       state    | choice | fp32  | fp64,fp32,bf16 | Default format of master, moments and gradient
       master   | choice | state | state,fp64,fp32,bf16,split | Format of master weights; split: fp32, stored as the bf16 parameter and the lower 16 bits; bf16 rounds stochastically
       moments  | choice | state | state,fp64,fp32,bf16,8bit | Format of the optimizer's moments; bf16 and 8bit round stochastically; 8bit: quantized in blocks of 128, but fp32 for tensors with fewer than 4096 elements or not divisible into blocks

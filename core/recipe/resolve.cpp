@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "prun/error.hpp"
+#include "recipe/renamed_keys.hpp"
 #include "recipe/suggest.hpp"
 #include "recipe/typed_value.hpp"
 
@@ -53,6 +54,13 @@ std::string chosen_by(const Node& node, const Option& option) {
   const auto& choices = option.choices;
   if (!text || std::find(choices.begin(), choices.end(), trim(node.text)) == choices.end()) return {};
   return "; it is a choice of " + in_quotes(option.key);
+}
+
+// Returns a text as TOML, as settings are stored; it is empty for another value.
+std::string text_as_toml(const Node& node) {
+  if (node.kind == Node::Kind::string) return to_toml(Value(node.text));
+  const auto text = node.kind == Node::Kind::bare ? parse_value(OptionType::string, node.text) : std::nullopt;
+  return text ? to_toml(*text) : std::string();
 }
 
 // ------------------------------------------------------------ plugin options
@@ -311,6 +319,8 @@ void SectionEntries::fill_table(const Scope& scope, const Member& member, const 
 
 void SectionEntries::fill_value(const Scope& scope, const Member& member, const std::string& key) {
   Entry* const entry = find_entry(scope, key, member);
+  const RenamedKey* const renamed = find_renamed(scope.rule.name + "." + key, text_as_toml(member.value));
+  if (renamed && (!entry || renamed->new_path == entry->path)) return report(member.at, renamed->refusal());
   if (!entry) return unknown_.note(scope, key, member.at);
   entry->at = member.at;
   const std::string subject = in_quotes(key) + " in " + scope.label();

@@ -17,10 +17,10 @@ namespace {
 
 // Ranks that this process starts learn the layout by this variable: lines as --set takes them.
 constexpr const char* chosen_layout_variable = "PRUN_CHOSEN_LAYOUT";
-constexpr const char* layout_is_said = "run.layout=said";
+constexpr const char* layout_is_given = "run.layout=recipe";
 
 Recipe with_layout(Recipe recipe, std::vector<std::string> sets) {
-  sets.emplace_back(layout_is_said);
+  sets.emplace_back(layout_is_given);
   for (const std::string& set : sets) {
     const std::size_t equals = set.find('=');
     recipe = recipe.with(set.substr(0, equals), set.substr(equals + 1));

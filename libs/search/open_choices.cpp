@@ -195,9 +195,9 @@ void ChoiceReader::read_keys(const Recipe& recipe) {
 
 const std::vector<VariedOption>& varied_keys() {
   static const std::vector<VariedOption> keys = {
-      {"batch.order", {"horizontal", "vertical"}, Exactness::exact},
+      {"batch.order", {"depth_first", "breadth_first"}, Exactness::exact},
       {"batch.interleave", {"1", "2"}, Exactness::exact},
-      {"run.bundle", {"", "0B", "128MiB"}, Exactness::exact}};
+      {"run.bucket_bytes", {"", "0B", "128MiB"}, Exactness::exact}};
   return keys;
 }
 

@@ -23,7 +23,7 @@ using ChosenOptions = std::map<std::string, std::string>;
 struct Candidate {
   std::vector<Axis> mesh;  // axes in the order in which recipes write them
   std::int64_t global = 1, micro = 1;
-  ChosenOptions keys;                  // keys of the core: {"batch.order", "vertical"}
+  ChosenOptions keys;                  // keys of the core: {"batch.order", "breadth_first"}
   std::vector<bool> there;             // whether each part of the space is there
   std::vector<ChosenOptions> options;  // options by part of the space
 

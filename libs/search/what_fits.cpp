@@ -134,8 +134,8 @@ class Candidates {
   void saved() {
     const bool ends =
         recipe_.integer("precision.first_in_compute") > 0 || recipe_.integer("precision.last_in_compute") > 0;
-    if (recipe_.text("precision.products") == "fp8" && recipe_.text("precision.saved") != "fp8" && !ends)
-      groups_.push_back({{{{"precision.saved", "fp8"}}}});
+    if (recipe_.text("precision.matmul") == "fp8" && recipe_.text("precision.activations") != "fp8" && !ends)
+      groups_.push_back({{{{"precision.activations", "fp8"}}}});
   }
 
   // Returns the strategy's place in the recipe, or the next one.

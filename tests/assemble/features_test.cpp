@@ -44,7 +44,7 @@ const std::vector<Feature> models = {
     {llama({"model.tied=true", "model.qkv_bias=true"})},
     {llama({"model.window=5", "model.full_every=2"})},
     {llama({"model.mtp_layers=1"})},
-    {llama({"model.latent=32", "model.turned=8", "model.value_dim=16", "model.family=deepseek2"})},
+    {llama({"model.latent=32", "model.rope_head_dim=8", "model.value_dim=16", "model.family=deepseek2"})},
     {experts()},
     {experts({"model.balance=0.01", "model.router_z=0.001", "model.shared_ffn=64", "model.dense_first=1"})},
     {experts({"model.router=sigmoid", "model.router_bias=true", "model.capacity=1"})},
@@ -94,7 +94,7 @@ const std::vector<Feature> batches = {
     {{"batch.micro=2"}},
     {{"batch.micro=4"}},
     {{"batch.micro=1"}},
-    {{"batch.micro=2", "batch.order=vertical"}},
+    {{"batch.micro=2", "batch.order=breadth_first"}},
     {{"batch.micro=2", "batch.interleave=2"}},
     {{"batch.micro=2", "batch.pad=true", "batch.global=7"}},
     {{"batch.micro=2", "batch.ramp.start=4", "batch.ramp.increment=4", "batch.ramp.samples=20"}},
@@ -109,9 +109,9 @@ const std::vector<Feature> formats = {
     {{"precision.compute=fp64", "precision.state=fp64"}},
     {{"precision.compute=fp16"}},
     {{"precision.compute=fp16", "loss_scale.rule=megatron"}},
-    {{"precision.compute=bf16", "precision.products=fp8", "model.seq=128"}},
-    {{"precision.compute=bf16", "precision.products=fp8", "model.seq=128", "precision.saved=fp8",
-      "precision.weight_codes=step", "precision.gathered_inputs=fp8", "precision.count_every=2"}}};
+    {{"precision.compute=bf16", "precision.matmul=fp8", "model.seq=128"}},
+    {{"precision.compute=bf16", "precision.matmul=fp8", "model.seq=128", "precision.activations=fp8",
+      "precision.cache_weights=true", "precision.all_gather_inputs=fp8", "precision.statistics_every=2"}}};
 
 const std::vector<Feature> traffic = {{},
                                       {},
@@ -152,7 +152,7 @@ const std::vector<Feature> losses = {{},
                                      {{}, strategy("loss", "z = 0.01\nsmoothing = 0.1\n")},
                                      {{}, strategy("lora", "rank = 4\n")},
                                      {{}, strategy("lora", "rank = 4\ndropout = 0.1\n")},
-                                     {{"data.documents=apart", "data.end_of_text=5"}},
+                                     {{"data.mask_documents=true", "data.end_of_text=5"}},
                                      {{"run.loss_by_set=true"}}};
 
 const std::vector<Feature> habits = {{},
@@ -160,7 +160,7 @@ const std::vector<Feature> habits = {{},
                                      {{"eval.every=2", "eval.average=true", "optimizer.average=0.9"}},
                                      {{"eval.every=1", "eval.by_set=true"}},
                                      {{"run.poison=true"}},
-                                     {{"run.bundle=0B"}},
+                                     {{"run.bucket_bytes=0B"}},
                                      {{"run.on_nonfinite=skip"}}};
 
 Feature joined(const std::vector<Feature>& features) {

@@ -67,7 +67,7 @@ TEST_F(Nccl, GradientsInBf16ArePlannedInEveryLayout) {
 TEST_F(Nccl, DocumentsAreKeptApartOnGpusAsWell) {
   for (const char* type : {"fp32", "bf16"})
     EXPECT_NO_THROW(assembly_of(
-        {"data.documents=apart", "data.end_of_text=10", detail::concat("precision.compute=", type)}, ""))
+        {"data.mask_documents=true", "data.end_of_text=10", detail::concat("precision.compute=", type)}, ""))
         << type;
 }
 

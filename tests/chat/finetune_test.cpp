@@ -16,7 +16,7 @@ class Finetune : public testing::Test {
                   "[run]\nname = \"chat\"\nsteps = 6\nout = \"" + out("run") + "\"\n[model]\ninit = \"" +
                       folder_of_model + "\"\nseq = 320\n[data]\nplugin = \"chat\"\npath = \"" + chats +
                       "\"\ntokenizer = \"" + folder_of_model +
-                      "\"\ntemplate = \"chatml\"\ntoo_long = \"drop\"\nbetween = 703\ndocuments = \"apart\"\n"
+                      "\"\ntemplate = \"chatml\"\ntoo_long = \"drop\"\nbetween = 703\nmask_documents = true\n"
                       "end_of_text = 703\n[batch]\nglobal = 4\nmicro = 2\n[optimizer]\nplugin = \"adamw\"\n"
                       "lr = 1e-2\n[device]\nplugin = \"cpu\"\n");
   }
@@ -141,7 +141,7 @@ TEST_F(Finetune, SaysOfEachSetWhatItHoldsOnce) {
   share.insert(share.end(), once.begin(), once.end());
   EXPECT_EQ(count(prun(share).out, " conversations of "), 1u);
   const std::string short_chats = PRUN_TEST_FIXTURES "/chat/short.jsonl", text = contents(recipe());
-  const std::size_t data = text.find("plugin = \"chat\""), behind = text.find("documents = ");
+  const std::size_t data = text.find("plugin = \"chat\""), behind = text.find("mask_documents = ");
   std::string other = text.substr(data, behind - data);
   other.replace(other.find(chats), chats.size(), short_chats);
   const std::string both = folder_.write("both.toml", text + "[[validation]]\n" + other);
@@ -154,9 +154,9 @@ TEST_F(Finetune, SaysOfEachSetWhatItHoldsOnce) {
 }
 
 TEST_F(Finetune, ConversationsThatWouldSeeEachOtherAreRefused) {
-  const Result joined = prun({"check", recipe(), "--set", "data.documents=joined"});
+  const Result joined = prun({"check", recipe(), "--set", "data.mask_documents=false"});
   EXPECT_EQ(joined.code, 2);
-  EXPECT_NE(joined.out.find("set data.documents = \"apart\" and data.end_of_text = 703"), std::string::npos)
+  EXPECT_NE(joined.out.find("set data.mask_documents = true and data.end_of_text = 703"), std::string::npos)
       << joined.out;
   const Result other = prun({"check", recipe(), "--set", "data.end_of_text=5"});
   EXPECT_EQ(other.code, 2);

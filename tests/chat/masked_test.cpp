@@ -27,7 +27,7 @@ class Masked : public testing::Test {
     return folder_.write(
         "masked.toml", "[run]\nname = 'masked'\nsteps = 1\n[model]\ninit = '" + folder_of_model +
                            "'\nseq = 320\n[data]\nplugin = 'chat'\npath = '" + chats + "'" + data +
-                           "documents = 'apart'\nend_of_text = 703\nshuffle = false\n[[validation]]\n"
+                           "mask_documents = true\nend_of_text = 703\nshuffle = false\n[[validation]]\n"
                            "plugin = 'chat'\npath = '" PRUN_TEST_FIXTURES "/chat/short.jsonl'\npack = false" +
                            data +
                            "[batch]\nglobal = 4\nmicro = 2\n[optimizer]\nplugin = 'adamw'\nlr = 1e-2\n"

@@ -349,7 +349,7 @@ TEST(Cli, VerifyGoesOnWithWhatAnotherOptimizerHasMade) {
   };
   ASSERT_EQ(prun({file({"run.steps=4", "run.save_every=4"})}).code, 0);
   const std::vector<std::string> signs = {"optimizer.plugin=onebit_adam", "precision.reduce=1bit",
-                                          "run.changed=precision.reduce"};
+                                          "run.allow_changed=precision.reduce"};
   const Result anew = prun({"verify", file(signs)});
   EXPECT_EQ(anew.code, 2);
   EXPECT_NE(anew.out.find("goes on with what another optimizer has made"), std::string::npos) << anew.out;
@@ -376,7 +376,7 @@ TEST(Cli, ARunGoesOnWithTheSamplesThatItBeganWith) {
   EXPECT_EQ(refused.code, 2) << refused.out;
   EXPECT_NE(refused.out.find("files have changed, and the "), std::string::npos) << refused.out;
   std::vector<std::string> meant = on;
-  meant.insert(meant.end(), {"--set", "run.changed=data.path"});
+  meant.insert(meant.end(), {"--set", "run.allow_changed=data.path"});
   EXPECT_EQ(prun(meant).code, 0);
 }
 

@@ -24,7 +24,7 @@ class Edges {
 
   std::string recipe() {
     std::string text = "[run]\nname = \"edges\"\nsteps = 3\n" + maybe(4, "save_every", steps) +
-                       maybe(6, "bundle", sizes) + maybe(6, "save_memory", sizes) +
+                       maybe(6, "bucket_bytes", sizes) + maybe(6, "save_memory", sizes) +
                        "[data]\nplugin = \"tokens\"\npath = '" + tiny_recipe({}).text("data.path") + "'\n" +
                        model() + batch();
     text += "[optimizer]\nplugin = \"adamw\"\nlr = 1e-3\n" + maybe(6, "clip", reals);
@@ -131,7 +131,7 @@ TEST(PlanOfEdges, AnExchangeOfMoreMessagesThanCanBePlannedIsRefused) {
   const Result plan =
       prun({"plan", edge_file("messages.toml",
                               {"model.hidden=1048576", "model.layers=1", "batch.global=8", "batch.micro=1",
-                               "mesh.dp=2", "strategy.0.plugin=data", "run.bundle=1B"})});
+                               "mesh.dp=2", "strategy.0.plugin=data", "run.bucket_bytes=1B"})});
   EXPECT_EQ(plan.code, 2);
   EXPECT_NE(plan.out.find("raise comm.ucx.chunk_kib"), std::string::npos) << plan.out;
   EXPECT_LT(plan.peak_bytes, std::int64_t{3} << 30);

@@ -110,7 +110,7 @@ TEST(Memory, ManyLayersAndMicrobatchesNeedNoMoreThanIsStated) {
 TEST(Memory, WhatLiesOnTheHostIsWhatWasPlanned) {
   if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
   const Recipe recipe = tiny_recipe(
-      {"run.steps=3", "model.layers=6", "model.hidden=384", "batch.order=vertical"},
+      {"run.steps=3", "model.layers=6", "model.hidden=384", "batch.order=breadth_first"},
       "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\nparameters = 'host'\ngradients = 'host'\n"
       "activations = 'host'\n");
   const std::vector<RankMemory> ranks = train(recipe.resolved_toml());
@@ -236,8 +236,8 @@ TEST(Memory, WhatARunStartsFromPassesThroughLittle) {
   if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
   const std::string first = (temporary_folder() / "starts-from").string();
   const std::vector<std::string> sets = {
-      "model.layers=6",         "model.hidden=384",       "batch.global=4",      "model.seq=64",
-      "precision.compute=bf16", "precision.master=split", "batch.order=vertical"};
+      "model.layers=6",         "model.hidden=384",       "batch.global=4",           "model.seq=64",
+      "precision.compute=bf16", "precision.master=split", "batch.order=breadth_first"};
   const auto more = [&](std::vector<std::string> list) {
     list.insert(list.end(), sets.begin(), sets.end());
     return list;

@@ -26,7 +26,7 @@ Result train_flipped(const std::vector<std::string>& sets) {
 const std::string differs = " 'block.1.qkv.bias' is not the same on all ranks: rank 0 against rank 1; ";
 
 TEST(Replicas, ADifferenceEndsTheRunWhereRanksAreCompared) {
-  const Result result = train_flipped({"run.compare_every=3"});
+  const Result result = train_flipped({"run.check_replicas_every=3"});
   EXPECT_EQ(result.code, 15) << result.out;
   EXPECT_NE(result.out.find("after step 6" + differs), std::string::npos) << result.out;
 }
@@ -40,7 +40,7 @@ TEST(Replicas, NothingThatDiffersIsSaved) {
 }
 
 TEST(Replicas, WhoeverDoesNotCompareGoesOn) {
-  EXPECT_EQ(train_flipped({"run.compare_every=0", "run.save_every=3"}).code, 0);
+  EXPECT_EQ(train_flipped({"run.check_replicas_every=0", "run.save_every=3"}).code, 0);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.
 LIMITS = {"FSIZE": [0, 1, 100, 4096, 20000, 200000], "AS": [2**26, 2**27, 2**28, 2**29, 2**30], "NOFILE": [4, 6, 8, 10, 16, 24, 40],
           "STACK": [2**17, 2**18, 2**20, 2**22], "NPROC": [0, 1, 3], "CORE": [0, 1], "CPU": [1], "DATA": [2**22, 2**25, 2**27], "MEMLOCK": [0]}
 # Keys whose value is a text of the user's.
-TEXT_KEYS = ["run.name", "run.out", "data.path", "model.plugin", "run.resume", "model.init", "device.plugin", "optimizer.plugin", "run.changed"]
+TEXT_KEYS = ["run.name", "run.out", "data.path", "model.plugin", "run.resume", "model.init", "device.plugin", "optimizer.plugin", "run.allow_changed"]
 
 
 class Case:

@@ -12,14 +12,14 @@ namespace prun::test::arrived_gradients_test {
 namespace {
 
 const std::vector<std::string> dropped = {"run.keep_gradients=false"};
-const std::vector<std::string> free_of_the_norm = {"optimizer.clip=0", "batch.order=vertical",
+const std::vector<std::string> free_of_the_norm = {"optimizer.clip=0", "batch.order=breadth_first",
                                                    "model.layers=8"};
 
 std::vector<Layout> arriving_layouts() {
   const std::string data = "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n",
                     zero = data + "[[strategy]]\nplugin = 'zero'\nstage = ";
   return {{"one", "", {}},
-          {"one_microbatch", "", {"batch.order=horizontal", "batch.micro=4", "batch.global=4"}},
+          {"one_microbatch", "", {"batch.order=depth_first", "batch.micro=4", "batch.global=4"}},
           {"tied", "", {"model.tied=true"}},
           {"formats", "", {"precision.compute=bf16", "precision.master=split", "precision.gradient=bf16"}},
           {"data", data, {}},

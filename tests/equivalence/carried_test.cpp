@@ -161,7 +161,7 @@ TEST(CarriedMemory, IsOfMicrobatchesAndNotOfLayers) {
   EXPECT_GE(one, 2 * some + 2 * seen + kinds);
   EXPECT_LT(one, 2 * some + 2 * seen + kinds + 5 * 512);
   EXPECT_EQ(carried_bytes(recipe_of(with({"model.layers=9"}))), one);
-  EXPECT_EQ(carried_bytes(recipe_of(with({"batch.order=vertical"}))), 4 * one);
+  EXPECT_EQ(carried_bytes(recipe_of(with({"batch.order=breadth_first"}))), 4 * one);
   // The last rank of 1F1B has one microbatch at a time, and room for the next.
   const Assembly last(recipe_of(Pipes{"1f1b", 4, 1, 4}, clear), plugins(), 3);
   EXPECT_EQ(last.plan().carried_slots, 2);
@@ -175,7 +175,7 @@ TEST(CarriedMemory, OtherOrdersAndPlacesChangeNothing) {
     std::vector<std::string> sets;
     const char* layout;
   } cases[] = {
-      {{"batch.order=vertical"}, ""},
+      {{"batch.order=breadth_first"}, ""},
       {{"batch.interleave=2"}, ""},
       {{}, "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n"},
       {{}, "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['linear', 'attention_across']\n"},

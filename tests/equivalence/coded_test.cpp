@@ -61,14 +61,15 @@ INSTANTIATE_TEST_SUITE_P(
         CodedLayout{"gathered_fp8_pipeline", dp2pp2 + zero(3), {gather_fp8, "model.layers=4"}},
         CodedLayout{"gathered_fp8_from_the_host", data(2) + zero(3) + offload, {gather_fp8}},
         CodedLayout{"fp8_and_4_bits", data(3) + zero(3), {gather_fp8, sum4, "batch.pad=true"}},
-        CodedLayout{"gathered_one_by_one", data(2) + zero(3), {gather, "run.bundle=0B", "model.layers=4"}},
+        CodedLayout{
+            "gathered_one_by_one", data(2) + zero(3), {gather, "run.bucket_bytes=0B", "model.layers=4"}},
         CodedLayout{"gathered_untied", data(3) + zero(3), {gather, "model.tied=false", "batch.pad=true"}},
         CodedLayout{"gathered_llama", data(4) + zero(3), {gather, "model.plugin=llama", "model.kv_heads=2"}},
         CodedLayout{"gathered_recomputed", data(2) + recompute + zero(3), {gather}},
         CodedLayout{"gathered_summed_once", data(2) + zero(3), {gather, "strategy.1.reduce=step"}},
         CodedLayout{"gathered_frozen", data(2) + zero(3) + frozen, {gather}},
         CodedLayout{"gathered_from_the_host", data(2) + zero(3) + offload, {gather}},
-        CodedLayout{"gathered_vertically", data(2) + zero(3), {gather, "batch.order=vertical"}},
+        CodedLayout{"gathered_vertically", data(2) + zero(3), {gather, "batch.order=breadth_first"}},
         CodedLayout{"gathered_side_by_side", data(2) + zero(3), {gather, "batch.interleave=2"}},
         CodedLayout{"gathered_muon", data(2) + zero(3) + others, {gather, "optimizer.plugin=muon"}},
         CodedLayout{"gathered_tensor", dp2tp2 + zero(3), with_wide({gather})},
@@ -130,8 +131,8 @@ TEST(CodedSums, LeaveForTheHostAsTheyAre) {
 // What travels together is rounded as it is alone.
 TEST(CodedRanks, BundlesKeepEveryBit) {
   const auto trained = [](const char* bundle) {
-    return run_ranks(recipe_of(data(2) + zero(3), {gather, sum8, std::string("run.bundle=") + bundle}, {}),
-                     2);
+    return run_ranks(
+        recipe_of(data(2) + zero(3), {gather, sum8, std::string("run.bucket_bytes=") + bundle}, {}), 2);
   };
   EXPECT_EQ(trained("0B"), trained("1GiB"));
 }
@@ -203,7 +204,7 @@ std::uint64_t sent_by(const std::string& queue, const std::vector<std::string>& 
   std::vector<std::string> all = {"model.vocab=" + std::to_string(vocab),
                                   "model.tied=false",
                                   "batch.micro=4",
-                                  "run.bundle=0B",
+                                  "run.bucket_bytes=0B",
                                   "model.plugin=llama",
                                   "model.kv_heads=4"};
   all.insert(all.end(), sets.begin(), sets.end());

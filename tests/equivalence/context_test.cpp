@@ -15,7 +15,7 @@ const std::vector<std::string> small = {"model.hidden=16", "model.heads=4",    "
                                         "model.seq=48",    "device.threads=1", "device.pin=false",
                                         "batch.micro=1",   "batch.global=4",   "run.poison=true"};
 const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64"};
-const std::vector<std::string> apart = {"data.documents=apart", "data.end_of_text=7"};
+const std::vector<std::string> apart = {"data.mask_documents=true", "data.end_of_text=7"};
 
 const std::string by_heads = "ulysses";
 
@@ -87,9 +87,9 @@ TEST(Context, HeadsWithinAndKeysAcrossEqualOneRank) {
 
 // Keys and values that come out of a latent vector, of whose channels some turn, as any others.
 TEST(Context, LatentAttentionEqualsOneRank) {
-  const std::vector<std::string> latent = {"model.plugin=llama", "model.heads=8",        "model.head_dim=6",
-                                           "model.latent=6",     "model.query_latent=8", "model.turned=4",
-                                           "model.value_dim=4"};
+  const std::vector<std::string> latent = {
+      "model.plugin=llama",   "model.heads=8",         "model.head_dim=6", "model.latent=6",
+      "model.query_latent=8", "model.rope_head_dim=4", "model.value_dim=4"};
   for (const char* way : {"zigzag", "none", "ulysses"}) {
     const LayoutVerdict verdict =
         verify_layout(tiny_recipe(with(with(small, exact), latent), context(4, way)), plugins().places(), 5);
@@ -308,7 +308,7 @@ double loss_of(int first, int second, const std::string& documents, const std::s
                      std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
   const std::vector<std::string> sets =
       with(with(with(small, exact), apart),
-           {"data.documents=" + documents, "data.path=" + file, "batch.global=1", "model.plugin=llama"});
+           {"data.mask_documents=" + documents, "data.path=" + file, "batch.global=1", "model.plugin=llama"});
   return run_ranks(tiny_recipe(sets, context(2, way)), 1)[0][0];
 }
 
@@ -321,8 +321,8 @@ TEST(Context, ADocumentDoesNotMatterToTheNextAcrossRanks) {
       };
       return std::abs(difference(1) - difference(2));
     };
-    EXPECT_LT(influence("apart"), 1e-14) << way;
-    EXPECT_GT(influence("joined"), 1e-8) << way;
+    EXPECT_LT(influence("true"), 1e-14) << way;
+    EXPECT_GT(influence("false"), 1e-8) << way;
   }
 }
 

@@ -31,7 +31,7 @@ const std::vector<std::string> small = {"model.plugin=llama",
                                         "run.poison=true",
                                         "precision.compute=fp64",
                                         "precision.state=fp64"};
-const std::vector<std::string> apart = {"data.documents=apart", "data.end_of_text=7"};
+const std::vector<std::string> apart = {"data.mask_documents=true", "data.end_of_text=7"};
 const std::vector<std::string> long_ones = {"model.seq=144"};  // are of three chunks, of which one is short
 const std::vector<std::string> with_experts = {"model.experts=4", "model.choices=2", "model.expert_ffn=8",
                                                "model.shared_ffn=8", "model.shared_gate=true"};
@@ -72,7 +72,7 @@ std::vector<Case> cases() {
       {"offload",
        "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'offload'\n"
        "parameters = 'host'\ngradients = 'host'\nactivations = 'host'\n",
-       {"batch.order=vertical"}},
+       {"batch.order=breadth_first"}},
       {"context", context(2, "")},
       {"context_apart", context(2, ""), apart},
       {"context_of_chunks", context(4, ""), with(apart, long_ones)},
@@ -112,10 +112,11 @@ TEST_P(DeltaRule, EqualsOneRank) {
 // Returns the loss of one sequence: all of these tokens but the last one, which is a target.
 double loss_of(const std::vector<std::int32_t>& tokens, const std::string& model) {
   const std::string path = write_tokens(temporary_folder() / (model + ".documents"), tokens).string();
-  const Recipe recipe = recipe_from(hugging_face(model), model,
-                                    {"data.path=" + path, "model.seq=" + std::to_string(tokens.size() - 1),
-                                     "batch.global=1", "batch.micro=1", "precision.compute=fp64",
-                                     "precision.state=fp64", "data.documents=apart", "data.end_of_text=7"});
+  const Recipe recipe =
+      recipe_from(hugging_face(model), model,
+                  {"data.path=" + path, "model.seq=" + std::to_string(tokens.size() - 1), "batch.global=1",
+                   "batch.micro=1", "precision.compute=fp64", "precision.state=fp64",
+                   "data.mask_documents=true", "data.end_of_text=7"});
   const Assembly assembly(recipe, plugins());
   Trainer trainer(assembly, plugins());
   return trainer.step().loss;

@@ -219,7 +219,7 @@ TEST(Exchanges, ExpertsOnTheHostAreFetchedBesideWhatIsGathered) {
   for (const char* more : {"", "gradients = 'host'\nactivations = 'host'\n"})
     expect_equal(text + zero(3, "'dp'", "reduce = 'step'\n") +
                      "[[strategy]]\nplugin = 'offload'\nparameters = 'host'\n" + more,
-                 {"batch.order=vertical"});
+                 {"batch.order=breadth_first"});
 }
 
 // Gradients of experts would be summed over cp once a step, those of all others after each microbatch.

@@ -147,7 +147,7 @@ TEST(Fp16Alone, AScaleIsInAllGradientsAndInNothingElse) {
                                                 {"", {"optimizer.plugin=adafactor"}},
                                                 {"", {"optimizer.plugin=halving"}},
                                                 {"", {"optimizer.average=0.9"}},
-                                                {"", {"data.documents=apart", "data.end_of_text=3"}}};
+                                                {"", {"data.mask_documents=true", "data.end_of_text=3"}}};
   for (const auto& [text, sets] : cases) {
     std::vector<StepResult> results[2];
     std::vector<double> parameters[2];

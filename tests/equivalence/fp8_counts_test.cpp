@@ -14,11 +14,19 @@ namespace prun::test::fp8_counts_test {
 namespace {
 
 Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets) {
-  std::vector<std::string> all = {"model.hidden=256",       "model.heads=2",          "model.ffn=256",
-                                  "model.seq=128",          "batch.micro=1",          "batch.global=4",
-                                  "optimizer.clip=1",       "precision.compute=fp64", "precision.state=fp64",
-                                  "precision.products=fp8", "device.pin=false",       "device.threads=1",
-                                  "precision.count_every=2"};
+  std::vector<std::string> all = {"model.hidden=256",
+                                  "model.heads=2",
+                                  "model.ffn=256",
+                                  "model.seq=128",
+                                  "batch.micro=1",
+                                  "batch.global=4",
+                                  "optimizer.clip=1",
+                                  "precision.compute=fp64",
+                                  "precision.state=fp64",
+                                  "precision.matmul=fp8",
+                                  "device.pin=false",
+                                  "device.threads=1",
+                                  "precision.statistics_every=2"};
   all.insert(all.end(), sets.begin(), sets.end());
   return tiny_recipe(all, text);
 }
@@ -66,7 +74,7 @@ TEST(Fp8Counts, EveryLayoutCountsTheSame) {
         "[mesh]\ndp = 2\ntp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'tensor'\n" + zero3})
     expect_alike(counts_of(layout), alone, layout);
   expect_alike(counts_of("", {"batch.micro=4"}), alone, "one microbatch");
-  const std::vector<std::string> saved = {"precision.saved=fp8"};
+  const std::vector<std::string> saved = {"precision.activations=fp8"};
   expect_alike(counts_of(axis("tp", "tensor"), saved), alone, "saved in codes");
 }
 
@@ -116,16 +124,17 @@ TEST(Fp8Counts, LayersInComputeCountNothing) {
 
 TEST(Fp8Counts, ChangeNoBit) {
   const auto losses = [](const std::string& text, const std::string& every) {
-    return run_ranks(
-        recipe_of(text, {"precision.compute=bf16", "precision.state=fp32", "precision.count_every=" + every}),
-        3);
+    return run_ranks(recipe_of(text, {"precision.compute=bf16", "precision.state=fp32",
+                                      "precision.statistics_every=" + every}),
+                     3);
   };
   for (const std::string& text : {std::string(), axis("tp", "tensor")})
     EXPECT_EQ(losses(text, "1"), losses(text, "0"));
 }
 
 TEST(Fp8Counts, AreTwoSumsOfTheStepAndNothingWhenOff) {
-  const Assembly on(recipe_of("", {}), plugins()), off(recipe_of("", {"precision.count_every=0"}), plugins());
+  const Assembly on(recipe_of("", {}), plugins()),
+      off(recipe_of("", {"precision.statistics_every=0"}), plugins());
   EXPECT_EQ(staged_fp8_counts(off.program()).on, none);
   EXPECT_TRUE(counted_factors(off.program()).empty());
   std::set<std::int64_t> rows;
@@ -148,7 +157,7 @@ TEST(Fp8Counts, TooMuchThatBecomesZeroIsSaidOnce) {
   const std::string said = warning.text(7, tallies);
   EXPECT_EQ(
       said.find("step 7: of the numbers of 'block.fp8.down.gradient' in layer 1 that are not zero, 25 % "
-                "became zero in fp8, more than precision.flushed_bound = 0.0015 allows, as did those of "
+                "became zero in fp8, more than precision.underflow_warning = 0.0015 allows, as did those of "
                 "other factors (1)"),
       0u)
       << said;
@@ -157,11 +166,12 @@ TEST(Fp8Counts, TooMuchThatBecomesZeroIsSaidOnce) {
 
 TEST(Fp8Counts, WithoutProductsInFp8AreRefused) {
   try {
-    run_ranks(recipe_of("", {"precision.products=compute"}), 1);
+    run_ranks(recipe_of("", {"precision.matmul=compute"}), 1);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("cannot apply precision.count_every: no products are in fp8"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what()).find("cannot apply precision.statistics_every: no products are in fp8"),
+        std::string::npos)
         << error.what();
   }
 }

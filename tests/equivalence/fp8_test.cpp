@@ -21,10 +21,10 @@ struct Layout {
 
 // Widths of which two ranks have whole blocks each.
 Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets) {
-  std::vector<std::string> all = {"model.hidden=256",       "model.heads=2",          "model.ffn=256",
-                                  "model.seq=128",          "batch.micro=1",          "batch.global=4",
-                                  "optimizer.clip=1",       "precision.compute=fp64", "precision.state=fp64",
-                                  "precision.products=fp8", "device.pin=false",       "device.threads=1"};
+  std::vector<std::string> all = {"model.hidden=256",     "model.heads=2",          "model.ffn=256",
+                                  "model.seq=128",        "batch.micro=1",          "batch.global=4",
+                                  "optimizer.clip=1",     "precision.compute=fp64", "precision.state=fp64",
+                                  "precision.matmul=fp8", "device.pin=false",       "device.threads=1"};
   all.insert(all.end(), sets.begin(), sets.end());
   return tiny_recipe(all, text);
 }
@@ -44,7 +44,7 @@ TEST_P(Fp8, LayoutsEqualOneRank) {
 
 const std::string zero3 = "[[strategy]]\nplugin = 'zero'\nstage = 3\n";
 
-const std::string saved = "precision.saved=fp8", step_codes = "precision.weight_codes=step";
+const std::string saved = "precision.activations=fp8", step_codes = "precision.cache_weights=true";
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Fp8,
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Fp8Run, LossIsNearTheOneWithout) {
   const auto loss = [](const std::string& products) {
-    return run_ranks(recipe_of("", {"precision.products=" + products}), 3).front()[2];
+    return run_ranks(recipe_of("", {"precision.matmul=" + products}), 3).front()[2];
   };
   const double exact = loss("compute"), rounded = loss("fp8");
   EXPECT_NE(rounded, exact);
@@ -104,7 +104,7 @@ TEST(Fp8Run, LossIsNearTheOneWithout) {
 void expect_resumes(const std::string& how) {
   const std::string out = (temporary_folder() / ("fp8-resume-" + how)).string();
   const std::vector<std::string> sets = {"precision.compute=bf16", "precision.state=fp32", "run.out=" + out,
-                                         "precision.saved=" + how};
+                                         "precision.activations=" + how};
   const Recipe recipe = recipe_of(axis("dp", "data"), sets);
   std::vector<double> through, resumed;
   const auto steps = [](const Recipe& of, int before, int after, std::vector<double>* kept) {
@@ -154,7 +154,7 @@ TEST(Fp8Run, FirstAndLastLayersStayInCompute) {
   };
   const double some = loss({ends[1], ends[2]});
   EXPECT_NE(some, loss({}));
-  EXPECT_NE(some, loss({"precision.products=compute"}));
+  EXPECT_NE(some, loss({"precision.matmul=compute"}));
 }
 
 // Of a block of GPT: what both norms and the gelu give. What attention gives is read by its gradient too.
@@ -163,7 +163,7 @@ TEST(Fp8Run, SavedCodesChangeNoBit) {
                                          "model.ffn=512"};
   const auto with = [&](const std::string& how) {
     std::vector<std::string> sets = bf16;
-    sets.push_back("precision.saved=" + how);
+    sets.push_back("precision.activations=" + how);
     return sets;
   };
   for (const std::string& layout : {std::string(), axis("tp", "tensor"), axis("pp", "pipeline")})
@@ -178,7 +178,7 @@ std::int64_t slot_bytes(const Assembly& assembly) {
 TEST(Fp8Run, SavedCodesArePlannedToTheByte) {
   const auto assembly = [](const std::string& text, const std::string& how) {
     return Assembly(recipe_of(text, {"precision.compute=bf16", "precision.state=fp32", "batch.micro=2",
-                                     "model.ffn=512", "precision.saved=" + how}),
+                                     "model.ffn=512", "precision.activations=" + how}),
                     plugins());
   };
   const Assembly codes = assembly("", "fp8"), numbers = assembly("", "compute");
@@ -206,13 +206,13 @@ TEST(Fp8Run, SavedCodesArePlannedToTheByte) {
 TEST(Fp8Run, KeptWeightCodesChangeNoBit) {
   const auto with = [&](const std::string& text, const std::string& how) {
     return run_ranks(recipe_of(text, {"precision.compute=bf16", "precision.state=fp32", "model.ffn=512",
-                                      "precision.weight_codes=" + how}),
+                                      "precision.cache_weights=" + how}),
                      3);
   };
   for (const std::string& layout : {std::string(), axis("tp", "tensor"), axis("pp", "pipeline"),
                                     axis("dp", "data") + "[[strategy]]\nplugin = 'zero'\nstage = 1\n",
                                     std::string("[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n")})
-    EXPECT_EQ(with(layout, "step"), with(layout, "product")) << layout;
+    EXPECT_EQ(with(layout, "true"), with(layout, "false")) << layout;
 }
 
 std::int64_t region_bytes(const Assembly& assembly, Region region) {
@@ -223,10 +223,10 @@ std::int64_t region_bytes(const Assembly& assembly, Region region) {
 TEST(Fp8Run, KeptWeightCodesArePlannedToTheByteAndMadeOnceAStep) {
   const auto assembly = [](const std::string& how) {
     return Assembly(recipe_of("", {"precision.compute=bf16", "precision.state=fp32", "model.ffn=512",
-                                   "precision.weight_codes=" + how}),
+                                   "precision.cache_weights=" + how}),
                     plugins());
   };
-  const Assembly codes = assembly("step"), without = assembly("product");
+  const Assembly codes = assembly("true"), without = assembly("false");
   constexpr std::int64_t hidden = 256, ffn = 512,
                          elements = 3 * hidden * hidden + hidden * hidden + 2 * hidden * ffn;
   constexpr std::int64_t a_layer = 2 * (elements + elements / 128);

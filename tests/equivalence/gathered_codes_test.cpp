@@ -8,7 +8,7 @@ namespace prun::test::gathered_codes_test {
 namespace {
 
 const std::string zero3 = "[[strategy]]\nplugin = 'zero'\nstage = 3\n",
-                  step_codes = "precision.weight_codes=step";
+                  step_codes = "precision.cache_weights=true";
 const std::vector<std::string> trained_in = {"precision.compute=bf16", "precision.state=fp32"};
 
 std::string data(int ranks) {
@@ -51,20 +51,21 @@ INSTANTIATE_TEST_SUITE_P(
                     CodedLayout{"tensor_of_gpt", dp2tp2 + zero3, {}},
                     CodedLayout{"pipeline", dp2pp2 + zero3, {"model.layers=4"}},
                     CodedLayout{"recomputed", data(2) + recompute + zero3, {}},
-                    CodedLayout{"saved_in_codes", data(2) + zero3, {"precision.saved=fp8"}},
+                    CodedLayout{"saved_in_codes", data(2) + zero3, {"precision.activations=fp8"}},
                     CodedLayout{"summed_once", data(2) + zero3 + "reduce = 'step'\n", {}},
                     CodedLayout{"sums_in_codes", data(2) + zero3, {"precision.reduce=int8"}},
                     CodedLayout{"frozen", data(2) + zero3 + frozen, {}},
                     CodedLayout{"adapters", data(2) + adapters + zero3, {}},
                     CodedLayout{"muon", data(2) + zero3 + others, {"optimizer.plugin=muon"}},
                     CodedLayout{"side_by_side", data(2) + zero3, {"batch.interleave=2"}},
-                    CodedLayout{"vertically", data(2) + zero3, {"batch.order=vertical"}},
+                    CodedLayout{"vertically", data(2) + zero3, {"batch.order=breadth_first"}},
                     CodedLayout{"optimizer_on_the_host",
                                 data(2) + zero3 + "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n",
                                 {}},
-                    CodedLayout{"one_by_one", data(2) + zero3, {"run.bundle=0B", "model.layers=4"}},
+                    CodedLayout{"one_by_one", data(2) + zero3, {"run.bucket_bytes=0B", "model.layers=4"}},
                     CodedLayout{"over_two_axes", hosts + both, {}}, CodedLayout{"copied", hosts + copied, {}},
-                    CodedLayout{"copied_one_by_one", hosts + copied, {"run.bundle=0B", "model.layers=4"}}),
+                    CodedLayout{
+                        "copied_one_by_one", hosts + copied, {"run.bucket_bytes=0B", "model.layers=4"}}),
     [](const auto& layout) { return std::string(layout.param.name); });
 
 // On a device that copies beside what it computes, too.
@@ -128,7 +129,7 @@ TEST(GatheredCodesRun, CheckpointsGoOnWithAndWithout) {
 constexpr std::int64_t hidden = 256, ffn = 512, layers = 3,
                        weights = 3 * hidden * hidden + hidden * hidden + 2 * hidden * ffn;
 
-const std::vector<std::string> sizes = {"model.ffn=512", "model.layers=3", "run.bundle=0B",
+const std::vector<std::string> sizes = {"model.ffn=512", "model.layers=3", "run.bucket_bytes=0B",
                                         "model.tied=false"};
 
 // Each of two ranks sends half of what comes together: 129 bytes of 128 numbers instead of 256. What ranks

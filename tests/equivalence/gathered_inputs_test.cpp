@@ -8,7 +8,7 @@
 namespace prun::test::gathered_inputs_test {
 namespace {
 
-const std::string codes = "precision.gathered_inputs=fp8";
+const std::string codes = "precision.all_gather_inputs=fp8";
 
 std::string tensor(int ranks) {
   return "[mesh]\ntp = " + std::to_string(ranks) + "\n[[strategy]]\nplugin = 'tensor'\nsequence = true\n";
@@ -63,10 +63,10 @@ INSTANTIATE_TEST_SUITE_P(
                     CodedLayout{"pipeline", with_pp, {"model.layers=4"}},
                     CodedLayout{"recomputed", tensor(2) + recompute, {}},
                     CodedLayout{"side_by_side", tensor(2), {"batch.interleave=2"}},
-                    CodedLayout{"saved_in_codes", tensor(2), {"precision.saved=fp8"}},
-                    CodedLayout{"codes_of_weights", tensor(2), {"precision.weight_codes=step"}},
+                    CodedLayout{"saved_in_codes", tensor(2), {"precision.activations=fp8"}},
+                    CodedLayout{"codes_of_weights", tensor(2), {"precision.cache_weights=true"}},
                     CodedLayout{
-                        "codes_of_gathered_weights", with_dp + zero3, {"precision.weight_codes=step"}}),
+                        "codes_of_gathered_weights", with_dp + zero3, {"precision.cache_weights=true"}}),
     [](const auto& layout) { return std::string(layout.param.name); });
 
 // In all formats, since what is rounded once is a number of each.
@@ -130,11 +130,11 @@ TEST(GatheredInputCodesBytes, AreOneAndAScaleForEachBlock) {
 // ---------------------------------------------------------------- what cannot be
 
 TEST(GatheredInputCodesRefusals, SayWhatWhereAndWhatToDo) {
-  expect_refused(refusal(recipe_of(tensor(2), {codes, "precision.products=compute"})),
-                 "cannot apply precision.gathered_inputs = \"fp8\": no products are in fp8");
-  for (const char* key : {"precision.first_in_compute", "precision.count_every"})
+  expect_refused(refusal(recipe_of(tensor(2), {codes, "precision.matmul=compute"})),
+                 "cannot apply precision.all_gather_inputs = \"fp8\": no products are in fp8");
+  for (const char* key : {"precision.first_in_compute", "precision.statistics_every"})
     expect_refused(refusal(recipe_of(tensor(2), {codes, std::string(key) + "=1"})),
-                   "cannot combine " + std::string(key) + " with precision.gathered_inputs");
+                   "cannot combine " + std::string(key) + " with precision.all_gather_inputs");
 }
 
 }  // namespace

@@ -58,12 +58,12 @@ TEST(KeptState, ThatACheckpointLacksBeginsAnewWhereThatIsSaid) {
     trained(powersgd(2, {"run.resume=" + out}), 0);
     FAIL() << "state was taken from nowhere";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("say so by --set run.changed=strategy.1.plugin"),
+    EXPECT_NE(std::string(error.what()).find("say so by --set run.allow_changed=strategy.1.plugin"),
               std::string::npos)
         << error.what();
   }
   const std::vector<double> losses =
-      trained(powersgd(2, {"run.resume=" + out, "run.changed=strategy.1.plugin"}), 20).front();
+      trained(powersgd(2, {"run.resume=" + out, "run.allow_changed=strategy.1.plugin"}), 20).front();
   EXPECT_LT(losses[19], losses[0]);  // a sketch of zeros would train nothing but vectors
 }
 

@@ -25,7 +25,7 @@ std::string zero(int stage) {
 
 // What modules have in their blocks, and what they share.
 const Sets plain = {}, tied = {"model.tied=true"},
-           apart = {"data.documents=apart", "data.end_of_text=7", "model.mtp_layers=3"},
+           apart = {"data.mask_documents=true", "data.end_of_text=7", "model.mtp_layers=3"},
            experts = {"model.experts=8",
                       "model.choices=2",
                       "model.expert_ffn=12",

@@ -81,13 +81,13 @@ TEST(OneBitCheckpoints, ErrorsOfAnotherLayoutBeginAnewWhereThatIsSaid) {
     FAIL() << "errors of two ranks were taken for those of four";
   } catch (const Error& error) {
     const std::string said = error.what();
-    EXPECT_NE(said.find("if it is to begin anew, say so by --set run.changed=precision.reduce"),
+    EXPECT_NE(said.find("if it is to begin anew, say so by --set run.allow_changed=precision.reduce"),
               std::string::npos)
         << said;
   }
   std::vector<double> parameters = saved.front();
   parameters.erase(parameters.begin(), parameters.begin() + 2);
-  EXPECT_EQ(trained(on({"run.changed=precision.reduce"}), 0).back(), parameters);
+  EXPECT_EQ(trained(on({"run.allow_changed=precision.reduce"}), 0).back(), parameters);
 }
 
 // The warm-up: moments are there, errors are not.
@@ -97,7 +97,7 @@ TEST(OneBitCheckpoints, GoOnFromAdamW) {
           true);
   std::vector<double> losses =
       trained(recipe_of(data(2), {"run.resume=" + out, "optimizer.eps=1e-8", "optimizer.frozen_at=8",
-                                  "run.changed=precision.reduce"}),
+                                  "run.allow_changed=precision.reduce"}),
               20)
           .front();
   EXPECT_LT(losses[19], losses[0]);

@@ -47,13 +47,13 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         CodedLayout{"gpt", hosts + copied, {}},
         CodedLayout{"three_hosts", hosts_of(3, 2) + copied, {"batch.global=12"}},
-        CodedLayout{"untied", hosts + copied, {"model.tied=false", "model.layers=4", "run.bundle=0B"}},
+        CodedLayout{"untied", hosts + copied, {"model.tied=false", "model.layers=4", "run.bucket_bytes=0B"}},
         CodedLayout{"llama", hosts + copied, {"model.plugin=llama", "model.kv_heads=2"}},
         CodedLayout{"recomputed", hosts + recompute + copied, {}},
         CodedLayout{"frozen", hosts + copied + frozen, {}},
         CodedLayout{"muon", hosts + copied + others, {"optimizer.plugin=muon"}},
         CodedLayout{"summed_once", hosts + copied + "reduce = 'step'\n", {}},
-        CodedLayout{"vertically", hosts + copied, {"batch.order=vertical"}},
+        CodedLayout{"vertically", hosts + copied, {"batch.order=breadth_first"}},
         CodedLayout{"side_by_side", hosts + copied, {"batch.interleave=2"}},
         CodedLayout{"tensor", with_tp + copied, {}},
         CodedLayout{"pipeline", with_pp + copied, {"model.layers=4"}},
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
                     hosts + experts + copied,
                     {"model.plugin=llama", "model.kv_heads=2", "model.experts=4", "model.choices=2"}},
         CodedLayout{"int8", hosts + copied, {int8}}, CodedLayout{"fp8", hosts + copied, {fp8}},
-        CodedLayout{"int8_one_by_one", hosts + copied, {int8, "run.bundle=0B", "model.layers=4"}},
+        CodedLayout{"int8_one_by_one", hosts + copied, {int8, "run.bucket_bytes=0B", "model.layers=4"}},
         CodedLayout{"both_in_codes", hosts + copied, {fp8, "precision.reduce=int8"}},
         CodedLayout{"int8_pipeline", with_pp + copied, {int8, "model.layers=4"}},
         CodedLayout{"int8_frozen", hosts + copied + frozen, {int8}}),
@@ -93,13 +93,14 @@ TEST(SecondaryRanks, DrawnLayoutsEqualOneRank) {
     };
     const std::string text = one_of({hosts_of(2, 2), hosts_of(3, 2), hosts_of(2, 3), hosts_of(2, 4)}) +
                              one_of({"", recompute}) + copied + one_of({"", "reduce = 'step'\n"});
-    const std::vector<std::string> sets = {one_of({"precision.gather=compute", int8, fp8}),
-                                           one_of({"model.plugin=gpt", "model.plugin=llama"}),
-                                           one_of({"model.layers=1", "model.layers=2", "model.layers=5"}),
-                                           one_of({"run.bundle=0B", "run.bundle=1GiB", "run.bundle=20KiB"}),
-                                           one_of({"batch.global=24", "batch.global=48"}),
-                                           one_of({"model.tied=true", "model.tied=false"}),
-                                           one_of({"batch.order=auto", "batch.order=vertical"})};
+    const std::vector<std::string> sets = {
+        one_of({"precision.gather=compute", int8, fp8}),
+        one_of({"model.plugin=gpt", "model.plugin=llama"}),
+        one_of({"model.layers=1", "model.layers=2", "model.layers=5"}),
+        one_of({"run.bucket_bytes=0B", "run.bucket_bytes=1GiB", "run.bucket_bytes=20KiB"}),
+        one_of({"batch.global=24", "batch.global=48"}),
+        one_of({"model.tied=true", "model.tied=false"}),
+        one_of({"batch.order=auto", "batch.order=breadth_first"})};
     SCOPED_TRACE(text + testing::PrintToString(sets));
     expect_equals_one_rank(recipe_of(text, sets), 2);
   }
@@ -163,7 +164,7 @@ Traffic sent_of(const Sizes& s, const std::string& text, const std::vector<std::
                                   set("batch.micro", s.batch),
                                   set("batch.global", s.batch * s.microbatches * s.dp),
                                   "model.tied=false",
-                                  "run.bundle=0B"};
+                                  "run.bucket_bytes=0B"};
   all.insert(all.end(), sets.begin(), sets.end());
   const std::map<std::string, std::uint64_t> sent = sent_in_a_step(recipe_of(text, all, {}));
   return {sent.at("hosts.gather"), sent.at("gpus.gather")};

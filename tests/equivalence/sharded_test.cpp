@@ -216,9 +216,9 @@ TEST(ZeroMemory, UnsummedGradientsLieWhereNobodyHasScratch) {
 // Two blocks of ten, or a block and the table.
 TEST(ZeroMemory, NoMoreIsGatheredThanOneUseAndTheNext) {
   for (const char* vocab : {"model.vocab=64", "model.vocab=4096"}) {
-    const Recipe recipe =
-        recipe_of(dp2_zero3,
-                  {"model.layers=10", "model.tied=false", vocab, "run.poison=false", "run.bundle=0B"}, false);
+    const Recipe recipe = recipe_of(
+        dp2_zero3, {"model.layers=10", "model.tied=false", vocab, "run.poison=false", "run.bucket_bytes=0B"},
+        false);
     const Assembly assembly(recipe, plugins());
     const Program& program = assembly.program();
     std::map<std::string, std::int64_t> bytes;
@@ -287,7 +287,7 @@ std::vector<std::vector<double>> losses(const Recipe& recipe, int steps, bool sa
 TEST_P(Sharded, BundlesKeepEveryBit) {
   const auto trained = [&](const char* bundle) {
     std::vector<std::string> sets = GetParam().sets;
-    sets.push_back(std::string("run.bundle=") + bundle);
+    sets.push_back(std::string("run.bucket_bytes=") + bundle);
     return run_ranks(recipe_of(GetParam().text, sets, false), 2);
   };
   EXPECT_TRUE(trained("0B") == trained("1GiB"));

@@ -54,7 +54,7 @@ Recipe recipe_of(const Sizes& s, const std::string& more, const std::vector<std:
                                    std::string("model.tied=") + (s.tied ? "true" : "false"),
                                    "device.threads=1",
                                    "device.pin=false",
-                                   "run.bundle=0B"};  // what is kept in a bundle is not gathered again
+                                   "run.bucket_bytes=0B"};  // what is kept in a bundle is not gathered again
   if (s.experts > 0)
     sets.insert(sets.end(), {set("model.experts", s.experts), set("model.choices", s.choices),
                              set("model.expert_ffn", s.ffn)});

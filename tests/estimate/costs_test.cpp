@@ -309,8 +309,8 @@ TEST(Prices, AnOpThatWasNotMeasuredIsPricedLikeOthers) {
 // What was measured or is known of products in bf16 says nothing of those in fp8.
 TEST(Prices, ProductsInFp8HaveTheirOwn) {
   CostTable table;
-  const Priced wide(table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128",
-                            "precision.products=fp8"});
+  const Priced wide(
+      table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128", "precision.matmul=fp8"});
   TablePrices prices = wide.prices;
   const auto price = [&] { return prices.kernel(wide.assembly.program(), wide.step("linear")); };
   const auto refusal = [&]() -> std::string {
@@ -342,7 +342,7 @@ TEST(Prices, ProductsInFp8HaveTheirOwn) {
   EXPECT_DOUBLE_EQ(price(), 0.25);
   EXPECT_EQ(kernel_name(linear, shape), "linear in fp8");
   const Priced ends(table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128",
-                            "precision.products=fp8", "precision.first_in_compute=1"});
+                            "precision.matmul=fp8", "precision.first_in_compute=1"});
   TablePrices of_half = ends.prices;
   EXPECT_DOUBLE_EQ(of_half.kernel(ends.assembly.program(), ends.step("linear")),
                    0.5 * 0.25 + 0.5 * (1e-6 + 1e-9 * cost.flops));

@@ -92,7 +92,7 @@ std::vector<std::string> sets_of(const Case& layout, int microbatches, const Tar
   const bool data = layout.text.find("plugin = 'data'") != std::string::npos ||
                     layout.text.find("plugin = \"data\"") != std::string::npos;
   return with(with(target.sets, layout.sets),
-              {"model.layers=6", "batch.micro=1", "run.bundle=0B",
+              {"model.layers=6", "batch.micro=1", "run.bucket_bytes=0B",
                "batch.global=" + std::to_string(microbatches * (data ? 2 : 1))});
 }
 
@@ -173,8 +173,8 @@ TEST(OffloadSums, ADeviceThatFusesOpsHasTheBitsOfTrainingWithout) {
 
 // ---------------------------------------------------------------- what it costs
 
-const std::vector<std::string> three_microbatches = {"device.plugin=cpu-async", "model.tied=false",
-                                                     "batch.micro=1", "batch.global=3", "run.bundle=0B"};
+const std::vector<std::string> three_microbatches = {
+    "device.plugin=cpu-async", "model.tied=false", "batch.micro=1", "batch.global=3", "run.bucket_bytes=0B"};
 
 std::int64_t bytes_in(const Assembly& assembly, Region region) {
   return assembly.plan().layout.ranges.front().memory.bytes[static_cast<std::size_t>(region)];
@@ -215,8 +215,9 @@ TEST(OffloadSums, ThePlanSaysWhereTheyAddUp) {
             "gradients: microbatches add to them on the device, and they leave it for their updates");
   EXPECT_EQ(said_of(planned(2, 6)),
             "gradients: they leave the device behind each microbatch and come back for the next");
-  EXPECT_EQ(said_of({tiny_recipe(with(three_microbatches, {"batch.order=vertical"}), gradients), plugins()}),
-            "");
+  EXPECT_EQ(
+      said_of({tiny_recipe(with(three_microbatches, {"batch.order=breadth_first"}), gradients), plugins()}),
+      "");
   EXPECT_EQ(said_of({tiny_recipe(with(three_microbatches, {"batch.global=1"}), gradients), plugins()}), "");
 }
 
@@ -251,10 +252,10 @@ TEST(OffloadSums, GradientsThatMicrobatchesAddToAreNotDroppedBehindTheirUpdates)
   const std::vector<std::string> dropped =
       with(three_microbatches, {"run.keep_gradients=false", "optimizer.clip=0", "run.on_nonfinite=stop"});
   EXPECT_NE(refusal_of(dropped, gradients)
-                .find("set batch.order = \"vertical\", or leave "
+                .find("set batch.order = \"breadth_first\", or leave "
                       "run.keep_gradients out"),
             std::string::npos);
-  EXPECT_EQ(refusal_of(with(dropped, {"batch.order=vertical"}), gradients), "");
+  EXPECT_EQ(refusal_of(with(dropped, {"batch.order=breadth_first"}), gradients), "");
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ bool is_refused(const Layout& layout, const StatePlaces& lies) {
 std::vector<std::string> sets_of(const Layout& layout, const StatePlaces& lies) {
   std::vector<std::string> sets = layout.sets;
   if (lies.vertical)
-    sets = with(sets, {"batch.order=vertical"});
+    sets = with(sets, {"batch.order=breadth_first"});
   else if (lies.gradients)
     sets.emplace_back(has(layout, "'data'") ? "batch.global=2" : "batch.global=1");
   return sets;
@@ -300,7 +300,7 @@ TEST(Offload, UpdatesWaitForTheNormWhereItDecides) {
     return !updates_before_norm(assembly.program());
   };
   EXPECT_FALSE(waits({"optimizer.clip=0"}, offloaded(false, true)));
-  EXPECT_FALSE(waits({"optimizer.clip=0", "batch.order=vertical"},
+  EXPECT_FALSE(waits({"optimizer.clip=0", "batch.order=breadth_first"},
                      offloaded() + "gradients = 'device:40, host:60'\n"));
   EXPECT_TRUE(waits({"optimizer.clip=1"}, offloaded(false, true)));
   EXPECT_TRUE(waits({"optimizer.clip=0", "run.on_nonfinite=skip"}, offloaded(false, true)));
@@ -317,7 +317,7 @@ TEST(Offload, UpdatesKeepUpWithBackward) {
   for (const bool everything : {false, true}) {
     const Assembly assembly(
         tiny_recipe({"device.plugin=cpu-async", "optimizer.clip=0", "model.layers=10", "batch.micro=1",
-                     everything ? "batch.order=vertical" : "batch.order=horizontal"},
+                     everything ? "batch.order=breadth_first" : "batch.order=depth_first"},
                     offloaded(everything, everything)),
         plugins());
     const Plan& plan = assembly.plan();
@@ -372,7 +372,7 @@ TEST(Offload, TheDeviceHasRoomForWhatIsUsedAlone) {
   constexpr MemoryPlace own{0, Space::device}, pinned{0, Space::pinned};
   const auto in_turn = [&](const char* layers) {
     const Assembly assembly(
-        tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "run.bundle=0B", layers},
+        tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "run.bucket_bytes=0B", layers},
                     offloaded(true, true)),
         plugins());
     EXPECT_EQ(bytes_in(assembly, own, Region::parameter), 0);
@@ -391,7 +391,7 @@ TEST(Offload, OfStateThatIsUpdatedOnTheDeviceThreeLayersAreThere) {
   constexpr MemoryPlace own{0, Space::device}, pinned{0, Space::pinned};
   const auto in_turn = [&](const char* layers) {
     const Assembly assembly(
-        tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "run.bundle=0B", layers},
+        tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "run.bucket_bytes=0B", layers},
                     updated_here),
         plugins());
     EXPECT_EQ(bytes_in(assembly, own, Region::state), 0);
@@ -405,7 +405,7 @@ TEST(Offload, OfStateThatIsUpdatedOnTheDeviceThreeLayersAreThere) {
 // Bytes of the device that updates of state from the host take.
 std::int64_t updates_take(const std::vector<std::string>& sets, const std::string& tile) {
   const Assembly assembly(tiny_recipe(with({"device.plugin=cpu-async", "precision.compute=bf16",
-                                            "run.bundle=0B", "model.vocab=64"},
+                                            "run.bucket_bytes=0B", "model.vocab=64"},
                                            sets),
                                       updated_here + tile),
                           plugins());
@@ -476,7 +476,7 @@ void expect_near(const std::vector<double>& percents, const std::vector<double>&
 
 const std::vector<std::string> four_wide_layers = {"device.plugin=cpu-async", "precision.compute=bf16",
                                                    "model.layers=4", "model.hidden=256",
-                                                   "batch.order=vertical"};
+                                                   "batch.order=breadth_first"};
 
 TEST(Offload, EachTierHasItsPerCentOfParametersGradientsAndWhatIsSaved) {
   const Assembly assembly(
@@ -529,7 +529,7 @@ TEST(Offload, ThePlanSaysHowNearToThePerCentItCame) {
       Said{"offload: optimizer state lies 50 % in the host's memory and 50 % on nvme; gradients lie in the "
            "host's memory"});
   EXPECT_EQ(
-      said({"model.layers=12", "batch.order=vertical"},
+      said({"model.layers=12", "batch.order=breadth_first"},
            offloaded() + "gradients = 'host:50, nvme:50'\nactivations = 'device:70, host:30'\n" + on_drives),
       Said{"offload: gradients lie 45 % in the host's memory and 55 % on nvme; activations lie 70 % on the "
            "device and 30 % in the host's memory, as near as whole tensors of a layer come; optimizer "
@@ -870,7 +870,7 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
   // Several microbatches add up on the device, or elsewhere in between: see offload_sums_test.cpp.
   EXPECT_EQ(message({"batch.micro=2"}, offloaded(false, true)), "");
   holds(message({"batch.micro=1"}, data_and_zero + offloaded(true, false)), "(strategy zero, stage = 3)");
-  holds(message({"batch.micro=1", "batch.order=vertical"}, data_and_zero + offloaded(false, true)),
+  holds(message({"batch.micro=1", "batch.order=breadth_first"}, data_and_zero + offloaded(false, true)),
         "after each microbatch, and it is to leave the device once a step");
   holds(message({}, "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\nparameters = 'host'\n"),
         "set optimizer = \"host\" or a tier too");

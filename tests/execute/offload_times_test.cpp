@@ -117,7 +117,7 @@ TEST_P(OffloadTimes, TheNextForwardBeginsWhileLaterLayersAreUpdated) {
 // The next layer's parameters come and the last one's gradients go while another computes.
 TEST_P(OffloadTimes, ParametersComeAndGradientsGoBesideThePasses) {
   const Assembly assembly(
-      tiny_recipe(with({"model.layers=12", "precision.compute=bf16", "batch.global=1", "run.bundle=0B"},
+      tiny_recipe(with({"model.layers=12", "precision.compute=bf16", "batch.global=1", "run.bucket_bytes=0B"},
                        GetParam().sets),
                   offloaded(true, true)),
       plugins());
@@ -152,8 +152,8 @@ TEST_P(OffloadTimes, ActivationsLeaveBesideForwardAndReturnBesideBackward) {
 
 // What is on the host, with nothing that makes updates wait for the norm.
 Recipe updated_beside_backward(const Target& target, bool everything) {
-  return tiny_recipe(with({"model.layers=12", "precision.compute=bf16", "batch.global=1", "run.bundle=0B",
-                           "model.tied=false", "optimizer.clip=0"},
+  return tiny_recipe(with({"model.layers=12", "precision.compute=bf16", "batch.global=1",
+                           "run.bucket_bytes=0B", "model.tied=false", "optimizer.clip=0"},
                           target.sets),
                      offloaded(everything, everything));
 }

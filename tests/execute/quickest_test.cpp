@@ -81,22 +81,22 @@ TEST(Quickest, MicrobatchesPassInTheOrderThatIsPredictedToTakeLessTime) {
   const Recipe recipe =
       tiny_recipe({"device.plugin=cpu-async", "batch.order=auto", "batch.micro=1"}, fetched);
   EXPECT_EQ(choose_quickest(recipe, plugins(), costs_of(recipe, slow_copies)).recipe.text("batch.order"),
-            "vertical");
+            "breadth_first");
   // Where neither gains anything it is the usual one.
   const Recipe alike =
       tiny_recipe({"device.plugin=cpu-async", "batch.order=auto", "batch.global=2", "batch.micro=2"});
   EXPECT_EQ(choose_quickest(alike, plugins(), costs_of(alike, all_alike)).recipe.text("batch.order"),
-            "horizontal");
+            "depth_first");
 }
 
 TEST(Quickest, AllWaysOfTwoSettingsAreCompared) {
   const Recipe recipe = tiny_recipe({"device.plugin=cpu-async", "batch.order=auto"}, update_left_open);
   std::vector<std::string> said;
   for (const RecipeVariant& way : variants_of(recipe, plugins())) said.push_back(way.said());
-  EXPECT_EQ(said, (std::vector<std::string>{"batch.order=horizontal and strategy.0.update=host",
-                                            "batch.order=horizontal and strategy.0.update=device",
-                                            "batch.order=vertical and strategy.0.update=host",
-                                            "batch.order=vertical and strategy.0.update=device"}));
+  EXPECT_EQ(said, (std::vector<std::string>{"batch.order=depth_first and strategy.0.update=host",
+                                            "batch.order=depth_first and strategy.0.update=device",
+                                            "batch.order=breadth_first and strategy.0.update=host",
+                                            "batch.order=breadth_first and strategy.0.update=device"}));
   EXPECT_EQ(choose_quickest(recipe, plugins(), costs_of(recipe, slow_host)).recipe.text("strategy.0.update"),
             "device");
 }
@@ -141,24 +141,24 @@ std::string saved_with(const std::string& name, const std::vector<std::string>& 
 TEST(Quickest, ARunGoesOnInTheWayItWasSettledBefore) {
   const std::vector<std::string> sets = {"device.plugin=cpu-async"};
   const std::string resume =
-      saved_with("settled", with(sets, {"batch.order=vertical"}), offloaded() + "update = 'device'\n");
+      saved_with("settled", with(sets, {"batch.order=breadth_first"}), offloaded() + "update = 'device'\n");
   const Recipe recipe = tiny_recipe(with(sets, {"batch.order=auto", resume}), update_left_open);
   const RecipeVariant before = settled_as_before(recipe, plugins());
-  EXPECT_EQ(before.said(), "batch.order=vertical and strategy.0.update=device");
+  EXPECT_EQ(before.said(), "batch.order=breadth_first and strategy.0.update=device");
   EXPECT_EQ(
       choose_quickest(before.recipe, plugins(), costs_of(recipe, slow_device)).recipe.text("batch.order"),
-      "vertical");
+      "breadth_first");
   // Of what the run did not have nothing is known.
   const std::string without = saved_with("without", sets, "");
   const RecipeVariant some =
       settled_as_before(tiny_recipe(with(sets, {"batch.order=auto", without}), update_left_open), plugins());
-  EXPECT_EQ(some.said(), "batch.order=horizontal");
+  EXPECT_EQ(some.said(), "batch.order=depth_first");
   EXPECT_EQ(settled_as_before(recipe.with("run.resume", ""), plugins()).said(), "");
   // In a pipeline no layer takes all microbatches before the next one.
   const std::string pipeline = "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\nschedule = '1f1b'\n";
   const Recipe cut = tiny_recipe({"batch.order=auto", "batch.micro=1", resume}, pipeline);
   EXPECT_EQ(settled_as_before(cut, plugins()).said(), "");
-  EXPECT_EQ(choose_quickest(cut, plugins()).recipe.text("batch.order"), "horizontal");
+  EXPECT_EQ(choose_quickest(cut, plugins()).recipe.text("batch.order"), "depth_first");
 }
 
 }  // namespace

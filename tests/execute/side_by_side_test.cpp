@@ -92,11 +92,12 @@ std::int64_t exchanged_by(const Assembly& assembly, FunctionKind kind) {
 
 TEST(SideBySide, ParametersAreGatheredAndGradientsSummedOnceForAll) {
   const auto exchanged = [&](const char* lanes, FunctionKind kind) {
-    return exchanged_by(Assembly(tiny_recipe({"model.layers=6", "batch.global=16", "batch.micro=1",
-                                              "run.bundle=0B", std::string("batch.interleave=") + lanes},
-                                             all_of_it + "3\n"),
-                                 plugins()),
-                        kind);
+    return exchanged_by(
+        Assembly(tiny_recipe({"model.layers=6", "batch.global=16", "batch.micro=1", "run.bucket_bytes=0B",
+                              std::string("batch.interleave=") + lanes},
+                             all_of_it + "3\n"),
+                 plugins()),
+        kind);
   };
   EXPECT_EQ(exchanged("1", FunctionKind::reduce), 4 * exchanged("4", FunctionKind::reduce));
   const std::int64_t usual = exchanged("1", FunctionKind::gather),
@@ -167,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
     Ways, InterleaveRefused,
     testing::Values(std::tuple("batch.interleave=4", "", "choose a number that divides 6"),
                     std::tuple("batch.micro=6", "", "a step has 1 microbatch of batch.micro = 6"),
-                    std::tuple("batch.order=vertical", "", "leave one of the two out"),
+                    std::tuple("batch.order=breadth_first", "", "leave one of the two out"),
                     std::tuple("batch.micro=1",
                                "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\naxis = 'pp'\n",
                                "the schedule of a pipeline")));

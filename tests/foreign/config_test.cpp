@@ -89,9 +89,9 @@ TEST(Config, GivesFamiliesAndWindows) {
   expect("smollm", {{"family", ""}, {"rope_scaling", "\"linear\""}, {"rope_factor", "2.0"}});
   expect("seed_oss", {{"family", "\"seed_oss\""}, {"qkv_bias", "true"}});
   expect("internlm3", {{"rope_scaling", "\"dynamic\""}, {"rope_factor", "6.0"}, {"rope_base", "500.0"}});
-  expect("smollm3", {{"unturned_every", "2"}, {"unturned_layers", ""}});
+  expect("smollm3", {{"nope_every", "2"}, {"nope_layers", ""}});
   expect("granite", {{"embedding_scale", "12.0"}, {"residual_scale", "0.22"}, {"logit_divisor", "5.0"}});
-  expect("exaone4", {{"window", "6"}, {"full_every", "2"}, {"unturned_every", "2"}});
+  expect("exaone4", {{"window", "6"}, {"full_every", "2"}, {"nope_every", "2"}});
   expect("olmo3", {{"rope_factor", "4.0"}, {"rope_base_window", "500.0"}, {"full_every", "3"}});
   expect("cwm", {{"window", "5"}, {"window_from", "1"}, {"rope_factor", "8.0"}});
   expect("llama_biases", {{"qkv_bias", "true"}, {"out_bias", "true"}, {"mlp_bias", "true"}});
@@ -120,7 +120,7 @@ TEST(Config, GivesFamiliesAndWindows) {
   expect("qwen3_next_dense", {{"attends_every", "2"}, {"experts", ""}});
   expect("qwen3_5", {{"attends_every", "3"}, {"attends_layers", ""}, {"delta_value_heads", "6"}});
   expect("qwen3_5_moe", {{"router_normalise", "true"}, {"sparse_every", ""}});
-  expect("glm4_moe_lite", {{"dense_first", "1"}, {"router", "\"sigmoid\""}, {"turned_pairs", "true"}});
+  expect("glm4_moe_lite", {{"dense_first", "1"}, {"router", "\"sigmoid\""}, {"rope_interleave", "true"}});
 }
 
 TEST(Config, OtherNamesOfAFamilyAreReadAsIt) {
@@ -470,7 +470,7 @@ TEST(Config, WhatAFamilysFileCannotSayIsRefused) {
                {"mistral", "full_layers=[1]", "(model.full_layers)"},
                {"qwen3", "query_scalar=3", "(model.query_scalar)"},
                {"qwen3", "rope_base_window=10", "(model.rope_base_window)"},
-               {"qwen3", "unturned_every=2", "(model.unturned_every)"},
+               {"qwen3", "nope_every=2", "(model.nope_every)"},
                {"qwen3", "residual_scale=0.5", "(model.residual_scale)"},
                {"llama", "embedding_scale=2", "(model.embedding_scale)"},
                {"mistral", "logit_divisor=2", "(model.logit_divisor)"},

@@ -78,8 +78,8 @@ TEST_P(Conversions, ARunStartsFromWhatWasImported) {
   std::vector<std::string> sets;
   for (const auto& [key, text] : plugins().model_options("", there_))
     sets.push_back("model." + key + "=" + text);
-  if (GetParam().starts_with("bert")) sets.emplace_back("run.changed=['model.separator']");
-  if (GetParam() == "t5") sets.emplace_back("run.changed=['model.inputs']");
+  if (GetParam().starts_with("bert")) sets.emplace_back("run.allow_changed=['model.separator']");
+  if (GetParam() == "t5") sets.emplace_back("run.allow_changed=['model.inputs']");
   const Assembly assembly(recipe_from(here_, GetParam(), sets), plugins());
   Trainer trainer(assembly, plugins());
   EXPECT_NEAR(trainer.step().loss / expected_loss(GetParam()), 1.0, 1e-5);

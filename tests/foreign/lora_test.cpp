@@ -337,7 +337,7 @@ TEST(LoraMemory, FrozenWeightsAreRoundedToEven) {
 // Fetched ahead of each use, where the adapters and all that belongs to them stay; not one bit differs.
 TEST(LoraMemory, FrozenWeightsLieOnTheHostWhereverTheOptimizerIs) {
   const auto losses = [](const std::string& layout, bool on_host) {
-    const Assembly assembly(fresh_recipe("llama", with({"run.bundle=0B"}, on_async().sets), layout),
+    const Assembly assembly(fresh_recipe("llama", with({"run.bucket_bytes=0B"}, on_async().sets), layout),
                             plugins());
     for (const Id id : assembly.program().parameters()) {
       const Value& value = assembly.program().value(id);

@@ -311,15 +311,16 @@ TEST(ForeignWeights, AnotherModelThanTheirsIsRefusedUnlessMeant) {
   const fs::path llama = hugging_face("llama");
   expect_refusal(recipe_from(llama, "llama", {"model.rope_base=10000"}),
                  "model.rope_base is 10000.0, the weights of " + llama.string() + " were trained with 500.0");
-  EXPECT_EQ(refusal(recipe_from(llama, "llama", {"model.rope_base=10000", "run.changed=model.rope_base"})),
-            "accepted");
+  EXPECT_EQ(
+      refusal(recipe_from(llama, "llama", {"model.rope_base=10000", "run.allow_changed=model.rope_base"})),
+      "accepted");
   EXPECT_EQ(refusal(recipe_from(hugging_face("qwen2"), "llama", {"model.head_dim=8"})), "accepted");
 }
 
 // What a strategy adds is in nobody's folder; all else of the model must be.
 TEST(ForeignWeights, WhatAStrategyAddsStartsFromTheSeedWhereThatIsAskedFor) {
   const std::string adapter = "[[strategy]]\nplugin = 'adapter'\n";
-  const std::string asked = "run.changed=strategy.0.plugin";
+  const std::string asked = "run.allow_changed=strategy.0.plugin";
   const TempFolder folder;
   import_directory(plugins(), {hugging_face("llama"), folder / "imported", {}, {}, {}});
   for (const fs::path& from : {hugging_face("llama"), fs::path(folder / "imported")}) {

@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"selective", "",
              "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['attention', 'gelu']\n"},
         Case{"llama", llama, ""}, Case{"llama_recompute", llama, "[[strategy]]\nplugin = 'recompute'\n"},
-        Case{"llama_mtp", llama + " model.mtp_layers=2 data.documents=apart data.end_of_text=7", ""},
+        Case{"llama_mtp", llama + " model.mtp_layers=2 data.mask_documents=true data.end_of_text=7", ""},
         Case{"bert", bert, ""}, Case{"bert_dropout", bert + " model.dropout=0.1 batch.micro=2", ""},
         Case{"t5", t5, ""}, Case{"t5_dropout", t5 + " model.dropout=0.1 batch.micro=2", ""},
         Case{"t5_recompute", t5, "[[strategy]]\nplugin = 'recompute'\n"},
@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(Gpu, KernelsAreTimedWithAndWithoutWhatIsOnTheHost) {
   for (const std::string& more : {std::string(), offloaded(), offloaded(true, true, true)}) {
     const Recipe recipe = tiny_recipe(
-        words("device.plugin=cuda model.layers=8 batch.micro=1 batch.order=vertical device.tune=false"),
+        words("device.plugin=cuda model.layers=8 batch.micro=1 batch.order=breadth_first device.tune=false"),
         more);
     EXPECT_GT(time_kernels(recipe, plugins(), 2).size(), 10u) << more;
   }
@@ -176,7 +176,7 @@ TEST_F(Gpu, NormsHaveTheSameBitsWhereverGradientsLie) {
   const auto norms = [](const std::string& more, const char* clip) {
     const std::string sets =
         "device.plugin=cuda device.deterministic=true device.tune=false precision.compute=bf16 "
-        "model.layers=6 model.hidden=128 batch.micro=1 batch.order=vertical optimizer.clip=";
+        "model.layers=6 model.hidden=128 batch.micro=1 batch.order=breadth_first optimizer.clip=";
     const Assembly assembly(tiny_recipe(words(sets + clip), more), plugins());
     Trainer trainer(assembly, plugins());
     std::vector<std::pair<double, double>> list;
@@ -269,7 +269,7 @@ TEST_F(Gpu, ProductsInFp8TrainAsTheCpus) {
   for (const char* model : {"model.plugin=llama model.ffn=256", "model.plugin=gpt"})
     for (const auto& [format, bound] : {std::pair("fp32", 2e-4), {"bf16", bf16_rounding}}) {
       const std::string shape =
-          std::string(model) + " precision.products=fp8 precision.compute=" + format +
+          std::string(model) + " precision.matmul=fp8 precision.compute=" + format +
           " model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=2 optimizer.lr=1e-6";
       const Trained cpu = train(shape, "", 4);
       try {
@@ -279,7 +279,7 @@ TEST_F(Gpu, ProductsInFp8TrainAsTheCpus) {
         if (std::string_view(error.what()).find("are of Hopper") == std::string_view::npos) throw;
         GTEST_SKIP() << error.what();
       }
-      const Trained without = train(shape + " precision.products=compute", "", 4);
+      const Trained without = train(shape + " precision.matmul=compute", "", 4);
       EXPECT_GT(largest_difference(without.losses, cpu.losses), 1e-6) << model << format;
     }
 }
@@ -288,10 +288,10 @@ TEST_F(Gpu, ProductsInFp8TrainAsTheCpus) {
 TEST_F(Gpu, SavedCodesChangeNoBit) {
   for (const char* model : {"model.plugin=llama model.ffn=256", "model.plugin=gpt"}) {
     const std::string shape = std::string(model) +
-                              " device.plugin=cuda precision.products=fp8 precision.compute=bf16 "
+                              " device.plugin=cuda precision.matmul=fp8 precision.compute=bf16 "
                               "model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=2";
     try {
-      const Trained numbers = train(shape, "", 4), codes = train(shape + " precision.saved=fp8", "", 4);
+      const Trained numbers = train(shape, "", 4), codes = train(shape + " precision.activations=fp8", "", 4);
       EXPECT_EQ(codes.losses, numbers.losses) << model;
     } catch (const Error& error) {
       if (std::string_view(error.what()).find("are of Hopper") == std::string_view::npos) throw;
@@ -303,13 +303,14 @@ TEST_F(Gpu, SavedCodesChangeNoBit) {
 // The codes are those that each product would make.
 TEST_F(Gpu, KeptWeightCodesChangeNoBit) {
   for (const char* model : {"model.plugin=llama model.ffn=256", "model.plugin=gpt"})
-    for (const char* more : {"", " precision.saved=fp8"}) {
+    for (const char* more : {"", " precision.activations=fp8"}) {
       const std::string shape = std::string(model) +
-                                " device.plugin=cuda precision.products=fp8 precision.compute=bf16 "
+                                " device.plugin=cuda precision.matmul=fp8 precision.compute=bf16 "
                                 "model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=1" +
                                 more;
       try {
-        const Trained made = train(shape, "", 4), kept = train(shape + " precision.weight_codes=step", "", 4);
+        const Trained made = train(shape, "", 4),
+                      kept = train(shape + " precision.cache_weights=true", "", 4);
         EXPECT_EQ(kept.losses, made.losses) << model << more;
         EXPECT_EQ(kept.parameters, made.parameters) << model << more;
       } catch (const Error& error) {
@@ -322,8 +323,8 @@ TEST_F(Gpu, KeptWeightCodesChangeNoBit) {
 // Weights have the same bits on both in the first step; what flows differs by its rounding.
 TEST_F(Gpu, WhatFp8FlushesIsCountedAsOnTheCpu) {
   const std::string shape =
-      "model.plugin=llama model.ffn=256 precision.products=fp8 precision.compute=bf16 "
-      "precision.count_every=1 "
+      "model.plugin=llama model.ffn=256 precision.matmul=fp8 precision.compute=bf16 "
+      "precision.statistics_every=1 "
       "model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=2";
   try {
     const auto there = tallies_of(tiny_recipe(words(shape + " device.plugin=cuda")), 1, ""),
@@ -341,7 +342,7 @@ TEST_F(Gpu, WhatFp8FlushesIsCountedAsOnTheCpu) {
       }
     }
     const Trained counted = train(shape + " device.plugin=cuda", "", 4),
-                  without = train(shape + " device.plugin=cuda precision.count_every=0", "", 4);
+                  without = train(shape + " device.plugin=cuda precision.statistics_every=0", "", 4);
     EXPECT_EQ(counted.losses, without.losses);
   } catch (const Error& error) {
     if (std::string_view(error.what()).find("are of Hopper") == std::string_view::npos) throw;

@@ -70,7 +70,7 @@ TEST_F(Tier, StandsBesideAnotherOne) {
 }
 
 TEST_F(Tier, IsComparedByTheRanks) {
-  const std::vector<std::string> sets = with(ranks, {"run.compare_every=1"});
+  const std::vector<std::string> sets = with(ranks, {"run.check_replicas_every=1"});
   EXPECT_EQ(run_ranks(tiny_recipe(sets, data_parallel(2) + all_on("shelf") + shelf()), steps),
             run_ranks(tiny_recipe(sets, data_parallel(2)), steps));
 }

@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, OnDrives,
 // Poison looks at every kernel, and ranks compare what they have alike, there too.
 TEST(Drives, ArePartOfEveryWatch) {
   const TempFolder folder;
-  const std::vector<std::string> sets = {"run.poison=true", "run.compare_every=1", "comm.default=meet",
+  const std::vector<std::string> sets = {"run.poison=true", "run.check_replicas_every=1", "comm.default=meet",
                                          "batch.micro=1", "device.threads=1"};
   EXPECT_EQ(run_ranks(tiny_recipe(sets, data_parallel(2) + offloaded_to_drives(folder.path())), 5),
             run_ranks(tiny_recipe(sets, data_parallel(2)), 5));
@@ -94,7 +94,7 @@ TEST(Drives, ARunGoesOnFromAnyTierOnAnyOther) {
                                offloaded_to_drives("/tmp"),
                                drives_alone("/tmp"),
                                shared_by_all("/tmp")};
-  const std::vector<std::string> sets = {"precision.compute=bf16", "batch.order=vertical"};
+  const std::vector<std::string> sets = {"precision.compute=bf16", "batch.order=breadth_first"};
   const Results expected = run_ranks(tiny_recipe(sets), 8);
   const std::vector<double> parameters(expected[0].begin() + 8, expected[0].end());
   for (const std::string& from : kinds)
@@ -185,7 +185,7 @@ TEST(Drives, NoMoreIsMovedThanEachUpdateNeeds) {
 // still, and to the update and back; fp32 gradients there and back.
 TEST(Drives, WhereAllLiesThereItIsMovedOnceAUse) {
   const Assembly assembly(tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "model.layers=12",
-                                       "batch.order=vertical", "run.bundle=0B"},
+                                       "batch.order=breadth_first", "run.bucket_bytes=0B"},
                                       drives_alone("/tmp")),
                           plugins());
   const MovedBytes all = moved_bytes(assembly.program(), assembly.plan());
@@ -206,7 +206,7 @@ TEST(Drives, WhereAllLiesThereItIsMovedOnceAUse) {
 // cores update in, in whole blocks; nobody on the host copies it once more.
 TEST(Drives, ReachTheMemoryThatTheDeviceHasPinned) {
   const Assembly assembly(tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16",
-                                       "batch.order=vertical", "run.bundle=0B"},
+                                       "batch.order=breadth_first", "run.bucket_bytes=0B"},
                                       drives_alone("/tmp")),
                           plugins());
   const Plan& plan = assembly.plan();
@@ -248,7 +248,8 @@ TEST(Drives, MemoryDoesNotGrowWithWhatLiesThere) {
   EXPECT_LT(many.bytes_in_memory(), host.bytes_in_memory());
   EXPECT_GT(many.memory.total() - many.bytes_in_memory(), 8 * 24 * 12 * 32 * 32);
   const auto of_all = [&](const char* layers) {
-    return Assembly(tiny_recipe({"device.plugin=cpu-async", "batch.order=vertical", "run.bundle=0B", layers},
+    return Assembly(tiny_recipe({"device.plugin=cpu-async", "batch.order=breadth_first",
+                                 "run.bucket_bytes=0B", layers},
                                 "[[strategy]]\nplugin = 'recompute'\n" + drives_alone("/tmp")),
                     plugins())
         .plan()
@@ -289,7 +290,7 @@ TEST(Drives, WhatCannotWorkIsRefusedBeforeAnythingRuns) {
 // What does not fit is said with what would; a plan of another machine counts on what that has.
 TEST(Drives, APlanIsMadeForTheRoomThatThereIs) {
   const std::vector<std::string> large = {"model.layers=600", "model.hidden=2048", "model.heads=16",
-                                          "batch.order=vertical"};
+                                          "batch.order=breadth_first"};
   const auto planned_for = [&](const char* gib) {
     return refusal(with(large, {std::string("tier.nvme.plan_gib=") + gib}),
                    "[[strategy]]\nplugin = 'recompute'\n" + drives_alone("/tmp"));

@@ -55,7 +55,7 @@ class Layout : public Assembly {
  private:
   static Recipe recipe(const std::string& bundle, int stage, std::vector<std::string> sets) {
     sets.insert(sets.begin(), {"batch.global=8", "model.layers=4"});
-    if (!bundle.empty()) sets.push_back("run.bundle=" + bundle);
+    if (!bundle.empty()) sets.push_back("run.bucket_bytes=" + bundle);
     const std::string zero = "[[strategy]]\nplugin = 'zero'\nstage = " + std::to_string(stage) + "\n";
     return tiny_recipe(sets, data_parallel(2) + (stage > 0 ? zero : ""));
   }

@@ -70,11 +70,11 @@ std::vector<Layout> all_layouts() {
   };
   const std::vector<std::string> bf16 = {"precision.compute=bf16", "precision.master=split"};
   add("host", offloaded(true, false, true));
-  add("host_vertical", offloaded(true, true, true), with(bf16, {"batch.order=vertical"}));
+  add("host_vertical", offloaded(true, true, true), with(bf16, {"batch.order=breadth_first"}));
   add("host_tiles", updated_here + by_tensor, bf16);
   add("drives", offloaded_to_drives("/tmp"));
-  add("drives_alone_vertical", drives_alone("/tmp"), with(bf16, {"batch.order=vertical"}));
-  add("shares", shared_by_all("/tmp"), {"batch.order=vertical"});
+  add("drives_alone_vertical", drives_alone("/tmp"), with(bf16, {"batch.order=breadth_first"}));
+  add("shares", shared_by_all("/tmp"), {"batch.order=breadth_first"});
   add("zero_drives", data_and_zero + offloaded_to_drives("/tmp"), bf16);
   return all;
 }

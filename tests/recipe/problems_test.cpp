@@ -49,6 +49,27 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Problems, TheGoodRecipeHasNone) { EXPECT_EQ(complaint(good_recipe), ""); }
 
+TEST(Problems, AKeyByAnOldNameIsRefusedWithTheNewOne) {
+  const std::string now = "' now; rename it\n";
+  const auto first_line = [](const std::string& set) {
+    const std::string all = complaint(good_recipe, {set});
+    return all.substr(all.find("cannot"), all.find('\n') + 1 - all.find("cannot"));
+  };
+  EXPECT_EQ(first_line("run.changed=['run.seed']"),
+            "cannot read key 'run.changed': it is called 'run.allow_changed" + now);
+  EXPECT_EQ(first_line("model.turned=4"),
+            "cannot read key 'model.turned': it is called 'model.rope_head_dim" + now);
+  EXPECT_EQ(first_line("run.layout=said"),
+            "cannot read 'run.layout = \"said\"': it is called 'run.layout = \"recipe\"" + now);
+  EXPECT_EQ(first_line("data.documents='apart'"),
+            "cannot read 'data.documents = \"apart\"': it is called 'data.mask_documents = true" + now);
+  EXPECT_EQ(first_line("precision.weight_codes=product"),
+            "cannot read 'precision.weight_codes = \"product\"': it is called "
+            "'precision.cache_weights = false" +
+                now);
+  EXPECT_EQ(complaint(good_recipe, {"run.layout=recipe", "batch.order=breadth_first"}), "");
+}
+
 TEST(Problems, AllAreReportedInSourceOrder) {
   std::string text = good_with("steps = 100", "steps = 0\nstep = 1");
   text.replace(text.find("\"gpt\""), 5, "\"gtp\"");

@@ -131,6 +131,13 @@ class Diff : public testing::Test {
   const TempFolder folder;
 };
 
+TEST_F(Diff, OldNamesOfKeysAreThoseOfToday) {
+  run("a", "[batch]\norder = \"vertical\"  # x\n[precision]\nproducts = \"fp8\"  # x\n", step_line(1, 1, 5));
+  run("b", "[batch]\norder = \"breadth_first\"  # x\n[precision]\nmatmul = \"fp8\"  # x\n",
+      step_line(1, 1, 5));
+  EXPECT_FALSE(compared().differ);
+}
+
 TEST_F(Diff, TheStepAtWhichLossesPart) {
   run("a", "[optimizer]\nlr = 0.1  # x\n[run]\nname = \"a\"  # x\n",
       step_line(1, 1, 5) + step_line(2, 2, 4) + step_line(3, 3, 3));

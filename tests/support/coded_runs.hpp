@@ -43,7 +43,7 @@ inline const std::vector<std::string> exact_and_poisoned = {"precision.compute=f
 // Returns a recipe with products in fp8, in widths of which two ranks of `tensor` have whole blocks each.
 inline Recipe recipe_in_fp8(const std::string& text, std::initializer_list<std::vector<std::string>> sets) {
   std::vector<std::string> all = {"model.hidden=256", "model.heads=2", "model.ffn=256", "optimizer.clip=1",
-                                  "precision.products=fp8"};
+                                  "precision.matmul=fp8"};
   for (const std::vector<std::string>& some : sets) all.insert(all.end(), some.begin(), some.end());
   return tiny_recipe(all, text);
 }

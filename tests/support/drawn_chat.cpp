@@ -23,7 +23,7 @@ std::string drawn_conversations(unsigned by, const ChatDraw& chat) {
   const std::string between = std::to_string(chat.between), fixtures = PRUN_TEST_FIXTURES "/chat/";
   return "plugin = 'chat'\npath = '" + fixtures + "short.jsonl'\ntokenizer = '" + fixtures + chat.name +
          "'\ntemplate = '" + (flip(2) ? "own" : chat.name) + "'\nbetween = " + between +
-         "\ndocuments = 'apart'\nend_of_text = " + between + "\nlearn = '" + learned[by / 3 % 3] +
+         "\nmask_documents = true\nend_of_text = " + between + "\nlearn = '" + learned[by / 3 % 3] +
          "'\npack = " + (by / 5 % 4 == 3 ? "false" : "true") + "\ntoo_long = '" + (flip(1) ? "cut" : "drop") +
          "'\n";
 }

@@ -26,7 +26,7 @@ constexpr const char* permitted[] = {
     "choose a number that divides",  // microbatches side by side, and a padded batch has fewer
     "lie in one place",              // tensors in parts, which are not whole tensors to share out
     "parameters in parts too",       // on the host, where ranks keep optimizer state alone in parts
-    "leave one of the two out",      // a pipeline and the vertical order
+    "leave one of the two out",      // a pipeline and the breadth-first order
     "sums every gradient",           // a position table of which every rank has the gradient alike
     "sums no gradient",              // an axis along which everything is in parts
     "name that axis too",            // experts that are summed over an axis that does not keep state in parts
@@ -115,21 +115,22 @@ class Drawing {
   // Draws the order of the microbatches.
   std::string order() const {
     if (large_ || accumulate_ == 1 || pp_ > 1) return "";
-    if (seed_ % 2 == 0) return "order = 'vertical'\n";
+    if (seed_ % 2 == 0) return "order = 'breadth_first'\n";
     return "interleave = " + std::to_string(accumulate_ == 4 && seed_ % 4 == 1 ? 2 : accumulate_) + "\n";
   }
 
   // Draws how much travels together, whatever else is drawn.
-  std::string bundle() const {
-    constexpr const char* bundles[] = {"", "\nbundle = '0B'", "\nbundle = '4KiB'", "\nbundle = '1GiB'"};
-    return large_ ? "" : bundles[seed_ % 4];
+  std::string bucket_bytes() const {
+    constexpr const char* sizes[] = {"", "\nbucket_bytes = '0B'", "\nbucket_bytes = '4KiB'",
+                                     "\nbucket_bytes = '1GiB'"};
+    return large_ ? "" : sizes[seed_ % 4];
   }
 
   void rest() {
     const std::string compute = large_ ? "fp32" : pick<std::string>({"fp64", "fp64", "fp32", "bf16"});
     out_ << "[precision]\ncompute = '" << compute << "'\nstate = '" << (compute == "fp64" ? "fp64" : "fp32")
          << "'\n[run]\nname = 'drawn'\nsteps = " << (large_ ? 2 : 5) << "\nseed = " << pick({1, 2, 3})
-         << "\npoison = " << word(!large_ && flip()) << bundle()
+         << "\npoison = " << word(!large_ && flip()) << bucket_bytes()
          << "\n[data]\nplugin = 'ragged'\nvocab = 23\n"
          << "[device]\nplugin = 'cpu'\nthreads = 1\npin = false\n[optimizer]\nplugin = '"
          << optimizer(flip() ? "adamw" : "sgd", compute == "fp64") << "'\nlr = 1e-3\nclip = " << pick({0, 1})
@@ -296,8 +297,8 @@ std::string drawn_family(unsigned seed, std::string text) {
     // The gradient of queries whose scores are all but alike is what rounding leaves, except in fp64.
     for (const char* key : {"kv_heads = ", "head_dim = ", "compute = ", "state = "}) cut(key);
     text.replace(text.find("[precision]\n"), 12, "[precision]\ncompute = 'fp64'\nstate = 'fp64'\n");
-    model += "latent = 6\nhead_dim = 6\nturned = 4\nrope_mscale = 0.7\n";
-    model += by % 2 == 1 ? "query_latent = 10\nvalue_dim = 6\n" : "value_dim = 4\nturned_pairs = false\n";
+    model += "latent = 6\nhead_dim = 6\nrope_head_dim = 4\nrope_mscale = 0.7\n";
+    model += by % 2 == 1 ? "query_latent = 10\nvalue_dim = 6\n" : "value_dim = 4\nrope_interleave = false\n";
   } else if (by % 2 == 1) {
     model += "query_scalar = 5\n";
   }
@@ -416,7 +417,7 @@ std::string drawn_long(unsigned seed, std::string text) {
   replace("seq = 4", "seq = 16");
   replace("[mesh]\n", seed % 5 == 0 ? "[mesh]\ncp = 3\n" : "[mesh]\ncp = 2\n");
   if (seed % 5 == 0) replace("seq = 8", "seq = 24");
-  if (flip(3)) replace("vocab = 23\n", "vocab = 23\ndocuments = 'apart'\nend_of_text = 5\n");
+  if (flip(3)) replace("vocab = 23\n", "vocab = 23\nmask_documents = true\nend_of_text = 5\n");
   if (has("plugin = 'data'") && !flip(2))
     replace("plugin = 'zero'\n", "plugin = 'zero'\naxis = ['cp', 'dp']\n");
   return text + "[[strategy]]\nplugin = 'context'\nbalance = '" + (flip(4) ? "none" : "zigzag") + "'\n";

@@ -580,15 +580,28 @@ TEST_F(Checkpoint, WhatChangesTheSamplesMustBeAskedFor) {
   for (const std::string set : {"run.seed=9", "data.shuffle=false"}) {
     const std::string key = set.substr(0, set.find('='));
     expect_error(key + " is ", [&] { Training other(out_, {resume(), set}); });
-    expect_error("say so by --set run.changed=" + key, [&] { Training other(out_, {resume(), set}); });
+    expect_error("say so by --set run.allow_changed=" + key, [&] { Training other(out_, {resume(), set}); });
   }
-  Training asked(out_, {resume(), "run.seed=9", "data.shuffle=false", "run.changed=run.seed,data.shuffle"});
+  Training asked(out_,
+                 {resume(), "run.seed=9", "data.shuffle=false", "run.allow_changed=run.seed,data.shuffle"});
   EXPECT_EQ(asked.trainer.progress().step, 2);
+}
+
+TEST_F(Checkpoint, KeysThatWereStoredByOldNamesAreThoseOfToday) {
+  Training(out_).save_after(2);
+  const fs::path checkpoint = at("step-00000002");
+  edit_manifest(checkpoint, "\"data.mask_documents\":\"false\"", R"("data.documents":"\"joined\"")");
+  edit_manifest(checkpoint, R"("batch.order":"\"depth_first\"")", R"("batch.order":"\"horizontal\"")");
+  edit_manifest(checkpoint, "\"precision.matmul\"", "\"precision.products\"");
+  edit_manifest(checkpoint, "\"run.allow_changed\"", "\"run.changed\"");
+  EXPECT_EQ(Training(out_, {resume()}).trainer.resume_notes().size(), 1u);
+  edit_manifest(checkpoint, R"("data.documents":"\"joined\"")", R"("data.documents":"\"apart\"")");
+  expect_error("data.mask_documents is false", [&] { Training other(out_, {resume()}); });
 }
 
 // What a strategy adds has nothing to go on from.
 TEST_F(Checkpoint, WhatAStrategyAddsStartsFromTheSeedWhereThatIsAskedFor) {
-  const std::string adapter = "strategy.0.plugin=adapter", asked = "run.changed=strategy.0.plugin";
+  const std::string adapter = "strategy.0.plugin=adapter", asked = "run.allow_changed=strategy.0.plugin";
   Training(out_).save_after(2);
   expect_error(
       "which strategy 'adapter' adds to the model; if it is to start from the seed, say so by --set " + asked,
@@ -612,10 +625,11 @@ TEST_F(Checkpoint, WhatAStrategyAddsStartsFromTheSeedWhereThatIsAskedFor) {
 
 TEST_F(Checkpoint, WhatElseIsMissingStaysAnError) {
   Training(out_, {"strategy.0.plugin=adapter", "strategy.0.freeze=false"}).save_after(1);
-  expect_error("holds ", [&] { Training other(out_, {resume(), "run.changed=strategy.0.plugin"}); });
+  expect_error("holds ", [&] { Training other(out_, {resume(), "run.allow_changed=strategy.0.plugin"}); });
   expect_error("has no tensor", [&] {
-    Training other(out_, {resume(), "strategy.0.plugin=adapter", "strategy.0.freeze=false",
-                          "optimizer.plugin=sgd", "optimizer.momentum=0.9", "run.changed=strategy.0.plugin"});
+    Training other(out_,
+                   {resume(), "strategy.0.plugin=adapter", "strategy.0.freeze=false", "optimizer.plugin=sgd",
+                    "optimizer.momentum=0.9", "run.allow_changed=strategy.0.plugin"});
   });
 }
 
@@ -638,14 +652,14 @@ std::map<std::string, std::vector<float>> moments_in(const fs::path& checkpoint,
 
 TEST_F(Checkpoint, MomentsAreConvertedWhereThatIsAskedFor) {
   Training(out_).save_after(2);
-  const Names half = {resume(), "precision.moments=bf16"}, asked = {"run.changed=precision.moments"};
+  const Names half = {resume(), "precision.moments=bf16"}, asked = {"run.allow_changed=precision.moments"};
   try {
     Training(folder_ / "refused", half);
     FAIL() << "bits were lost silently";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find(".m' is F32["), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("BF16["), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("say so by --set run.changed=precision.moments"),
+    EXPECT_NE(std::string(error.what()).find("say so by --set run.allow_changed=precision.moments"),
               std::string::npos);
   }
   const auto with = [](Names sets, const Names& more) {

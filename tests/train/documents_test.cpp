@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int32_t end_of_text = 7;
 const std::vector<std::string> apart = {"precision.compute=fp64", "precision.state=fp64",
-                                        "data.documents=apart", "data.end_of_text=7"};
+                                        "data.mask_documents=true", "data.end_of_text=7"};
 
 std::vector<double> losses(const std::vector<std::string>& sets, const std::string& text, int steps) {
   return run_ranks(tiny_recipe(sets, text), steps)[0];
@@ -23,7 +23,7 @@ TEST(Documents, EveryLayoutKeepsThemApartAsOneRankDoes) {
   std::vector<std::string> sets = with(on_cpu().sets, apart);
   sets.push_back("optimizer.clip=0");
   const std::vector<double> one = losses(sets, "", steps);
-  EXPECT_NE(losses(with(sets, {"data.documents=joined"}), "", steps)[0], one[0]);
+  EXPECT_NE(losses(with(sets, {"data.mask_documents=false"}), "", steps)[0], one[0]);
   std::vector<Layout> all = layouts();
   all.push_back(
       {"sequence", "[mesh]\nsp = 2\n[[strategy]]\nplugin = 'spread'\naxis = 'sp'\ndims = ['seq']\n", {}});
@@ -54,7 +54,7 @@ class TwoDocuments : public testing::Test {
         "two.bin", std::string(reinterpret_cast<const char*>(header.data()), 1024) +
                        std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
     std::vector<std::string> sets =
-        with(apart, {std::string("data.documents=") + documents, "data.path=" + file, "batch.global=1",
+        with(apart, {std::string("data.mask_documents=") + documents, "data.path=" + file, "batch.global=1",
                      "batch.micro=1", std::string("model.plugin=") + model});
     const Assembly assembly(tiny_recipe(sets), plugins());
     Trainer trainer(assembly, plugins());
@@ -73,8 +73,8 @@ class TwoDocuments : public testing::Test {
 
 TEST_F(TwoDocuments, TheFirstDoesNotMatterToTheSecond) {
   for (const char* model : {"gpt", "llama"}) {
-    EXPECT_LT(influence("apart", model), 1e-14) << model;
-    EXPECT_GT(influence("joined", model), 1e-8) << model;
+    EXPECT_LT(influence("true", model), 1e-14) << model;
+    EXPECT_GT(influence("false", model), 1e-8) << model;
   }
 }
 
@@ -92,8 +92,8 @@ TEST(Documents, WhatCannotTellThemApartIsRefused) {
   const auto says = [](const std::string& message, const char* part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  says(refusal({"data.documents=apart"}), "set data.end_of_text to its number");
-  says(refusal({"data.documents=apart", "data.end_of_text=64"}),
+  says(refusal({"data.mask_documents=true"}), "set data.end_of_text to its number");
+  says(refusal({"data.mask_documents=true", "data.end_of_text=64"}),
        "data.end_of_text = 64 is outside of model.vocab = 64");
   EXPECT_EQ(refusal({"data.end_of_text=64"}), "(no error)");
 }

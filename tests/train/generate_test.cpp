@@ -358,7 +358,7 @@ TEST_F(Generate, WhatKeepsNoPositionsIsMadeOfWholeSequences) {
     return staged_values(assembly.program()).position != none;
   };
   EXPECT_TRUE(steps(tiny_recipe()));
-  EXPECT_FALSE(steps(tiny_recipe({"data.documents=apart", "data.end_of_text=0"})));
+  EXPECT_FALSE(steps(tiny_recipe({"data.mask_documents=true", "data.end_of_text=0"})));
 }
 
 // Where nothing is computed again there is nothing for it to find.

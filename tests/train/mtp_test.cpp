@@ -36,7 +36,7 @@ std::vector<std::string> sets_of(const std::string& documents, const std::vector
                "model.rope_base=100",
                "model.mtp_layers=2",
                "data.end_of_text=5",
-               "data.documents=" + documents,
+               "data.mask_documents=" + documents,
                "batch.global=1",
                "batch.micro=1",
                "optimizer.plugin=sgd",
@@ -82,7 +82,7 @@ class InLoops {
   InLoops(const Weights& weights, const std::string& documents) : weights_(weights) {
     int start = 0;
     for (int i = 0; i < seq; ++i) {
-      const bool ends = documents == "apart" && text[i] == end_of_text;
+      const bool ends = documents == "true" && text[i] == end_of_text;
       starts_.push_back(start);
       targets_.push_back(ends ? -1 : text[i + 1]);
       if (ends) start = i + 1;
@@ -218,8 +218,9 @@ class Further : public testing::TestWithParam<const char*> {
   const TempFolder folder_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Documents, Further, testing::Values("joined", "apart"),
-                         [](const auto& test) { return std::string(test.param); });
+INSTANTIATE_TEST_SUITE_P(Documents, Further, testing::Values("false", "true"), [](const auto& test) {
+  return std::string(test.param) == "true" ? "apart" : "joined";
+});
 
 // A step of plain descent shows its gradient. Some steps before make the weights large.
 TEST_P(Further, TrainsAsLoopsSay) {
@@ -320,7 +321,7 @@ TEST_P(Further, LooksNoFurtherThanASequenceIsLong) {
 // Programs that do not train have the model's own head alone, on the same parameters.
 TEST_P(Further, IsLeftOutOfWhatDoesNotTrain) {
   for (const Purpose purpose : {Purpose::evaluation, Purpose::generation}) {
-    const Assembly assembly(recipe({"data.documents=joined"}), plugins(), 0, purpose);
+    const Assembly assembly(recipe({"data.mask_documents=false"}), plugins(), 0, purpose);
     const Program& program = assembly.program();
     const Id head = program.segment_count() - 1;
     int modules = 0;

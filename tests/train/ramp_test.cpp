@@ -287,7 +287,7 @@ TEST_P(Ramp, PlansAreProven) {
 
 std::vector<Layout> all_layouts() {
   std::vector<Layout> all = layouts();
-  all.push_back({"offload", offloaded(true, true, true), {"batch.order=vertical"}});
+  all.push_back({"offload", offloaded(true, true, true), {"batch.order=breadth_first"}});
   all.push_back({"offload_zero",
                  "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\naxis = 'dp'\n"
                  "[[strategy]]\nplugin = 'zero'\nstage = 3\n" +

@@ -178,7 +178,7 @@ TEST(ReplicasAgree, ATiedTableIsSummedInTheSameOrderOnBothStages) {
 }
 
 TEST(ReplicasDiffer, NobodyComparesWhereTheRecipeDoesNotWantIt) {
-  const Recipe recipe = tiny_recipe(with(on_cpu().sets, {"run.compare_every=0"}), data_parallel(2));
+  const Recipe recipe = tiny_recipe(with(on_cpu().sets, {"run.check_replicas_every=0"}), data_parallel(2));
   EXPECT_EQ(comparing_says(recipe, "block.1.qkv.weight", 1), "");
 }
 

@@ -81,11 +81,11 @@ std::vector<Setting> settings() {
     all.push_back({name, text, sets});
   };
   add("host", offloaded(true, false, true));
-  add("host_vertical", offloaded(true, true, true), with(bf16, {"batch.order=vertical"}));
+  add("host_vertical", offloaded(true, true, true), with(bf16, {"batch.order=breadth_first"}));
   add("host_tiles", updated_here + by_tensor, bf16);
   add("drives", offloaded_to_drives("FOLDER"));
-  add("drives_alone_vertical", drives_alone("FOLDER"), with(bf16, {"batch.order=vertical"}));
-  add("shares", shared_by_all("FOLDER"), {"batch.order=vertical"});
+  add("drives_alone_vertical", drives_alone("FOLDER"), with(bf16, {"batch.order=breadth_first"}));
+  add("shares", shared_by_all("FOLDER"), {"batch.order=breadth_first"});
   add("zero_drives", data_and_zero + offloaded_to_drives("FOLDER"), bf16);
   add("zero3_host", data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = 3\n" + offloaded(), bf16);
   return all;

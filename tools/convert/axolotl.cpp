@@ -250,7 +250,7 @@ void convert_data(Transfer& transfer) {
   else
     transfer.carried(type);
   transfer.set_text("data.plugin", "chat", transfer.has(type) ? type : "datasets");
-  transfer.set_text("data.documents", "apart", "conversations do not see each other");
+  transfer.set("data.mask_documents", true, "conversations do not see each other");
   const std::string files = transfer.text("datasets.1.data_files"), name = transfer.text(path);
   if (is_here(files) || is_here(name)) {
     transfer.set_text("data.path", is_here(files) ? files : name, "datasets");

@@ -14,7 +14,7 @@ namespace {
 constexpr Fate carried = Fate::carried, refused = Fate::refused, without_effect = Fate::without_effect;
 
 constexpr const char* buffers =
-    "run.bundle says how much is exchanged at a time; its default follows the model";
+    "run.bucket_bytes says how much is exchanged at a time; its default follows the model";
 constexpr const char* overlaps = "exchanges run beside computation wherever the plan allows it";
 constexpr const char* scales = "nothing is scaled, or not in that way";
 constexpr const char* profiles = "prun plan, prun trace and prun report say where time and memory go";

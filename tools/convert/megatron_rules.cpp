@@ -15,7 +15,7 @@ constexpr const char* profiles = "prun plan, prun trace and prun report say wher
 constexpr const char* starts = "a checkpoint of prun: prun RECIPE --set run.resume=CKPT";
 constexpr const char* rendezvous = "ranks are started by prun, srun, mpirun or torchrun (docs/clusters.md)";
 constexpr const char* eight_bits =
-    "precision.products = \"fp8\" multiplies in e4m3, with a scale for each block of 128 (docs/precision.md)";
+    "precision.matmul = \"fp8\" multiplies in e4m3, with a scale for each block of 128 (docs/precision.md)";
 constexpr const char* checkpoints =
     "checkpoints are whole, checked, written beside training, and go on in any layout";
 constexpr const char* experts = "the model has no experts";
@@ -46,9 +46,9 @@ constexpr std::array all_rules = {
     Rule{"train-data-path", "", refused, "name the sets in [data], [[data.blend]] and [[validation]]"},
     Rule{"valid-data-path", "", refused, "name the sets in [data], [[data.blend]] and [[validation]]"},
     Rule{"test-data-path", "", refused, "name the sets in [data], [[data.blend]] and [[validation]]"},
-    Rule{"reset-attention-mask", "", refused, "data.documents = \"apart\", which needs data.end_of_text"},
+    Rule{"reset-attention-mask", "", refused, "data.mask_documents = true, which needs data.end_of_text"},
     Rule{"reset-position-ids", "", refused, "positions count on over documents"},
-    Rule{"eod-mask-loss", "", refused, "data.documents = \"apart\", which needs data.end_of_text"},
+    Rule{"eod-mask-loss", "", refused, "data.mask_documents = true, which needs data.end_of_text"},
     // These say how things run.
     Rule{"use-mcore-models", "", without_effect, "there is one way to write a model"},
     Rule{"use-legacy-models", "", without_effect, "there is one way to write a model"},
@@ -106,8 +106,8 @@ constexpr std::array all_rules = {
     Rule{"exit-interval", "", refused, "run.steps says where a run ends"},
     Rule{"exit-signal-handler", "", without_effect, "a run that is told to stop saves"},
     // These are of number formats.
-    Rule{"fp8-recipe", "blockwise", carried, "precision.products", "fp8"},
-    Rule{"fp8*", "", refused, "precision.products = \"fp8\" rounds in blocks, as fp8-recipe blockwise does"},
+    Rule{"fp8-recipe", "blockwise", carried, "precision.matmul", "fp8"},
+    Rule{"fp8*", "", refused, "precision.matmul = \"fp8\" rounds in blocks, as fp8-recipe blockwise does"},
     Rule{"first-last-layers-bf16", "", without_effect, "no products are in fp8"},
     Rule{"num-layers-at-start-in-bf16", "", without_effect, "no layers are left out of fp8"},
     Rule{"num-layers-at-end-in-bf16", "", without_effect, "no layers are left out of fp8"},

@@ -131,7 +131,7 @@ void write_data(recipe::TomlWriter& out, const FinetuneDraft& draft) {
       .value("template", draft.wish.chat_template,
              "own: the tokenizer's; or chatml, llama3, mistral, gemma, or a file")
       .value("between", draft.between, "the token between two conversations that share a sample")
-      .value("documents", "apart", "attention stops between conversations")
+      .value("mask_documents", true, "attention stops between conversations")
       .value("end_of_text", draft.between, "the same token");
 }
 
@@ -156,7 +156,7 @@ std::string text_of_finetune(const FinetuneDraft& draft) {
       .value("global", draft.global, "sequences a step, over all ranks")
       .value("micro", draft.micro, "sequences a rank takes at once: more need more memory");
   if (draft.memory == Keeping::host)
-    out.value("order", "vertical",
+    out.value("order", "breadth_first",
               "all microbatches through a layer before the next one: each layer comes once a step");
   write_strategies(out, draft);
   out.table("optimizer")

@@ -82,7 +82,7 @@ std::string grid_text(const Mesh& mesh) {
 // microbatch.
 std::string saved_text(const Assembly& assembly) {
   const Program& program = assembly.program();
-  if (assembly.recipe().text("precision.saved") == "compute") return "";
+  if (assembly.recipe().text("precision.activations") == "compute") return "";
   std::string text;
   for (Id id = 0; id < program.segment_count(); ++id) {
     const SavedInCodes saved = saved_in_codes(program, id);
@@ -97,7 +97,7 @@ std::string saved_text(const Assembly& assembly) {
 // Says how many products of a layer multiply codes of weights that are kept, on one rank.
 std::string weight_codes_text(const Assembly& assembly) {
   const Program& program = assembly.program();
-  if (assembly.recipe().text("precision.weight_codes") == "product") return "";
+  if (!assembly.recipe().flag("precision.cache_weights")) return "";
   std::string text;
   for (Id id = 0; id < program.segment_count(); ++id) {
     const WeightCodes codes = weight_codes(program, id);
@@ -113,7 +113,7 @@ std::string weight_codes_text(const Assembly& assembly) {
 // Says how many gathers of activations a layer has, and how many of them are of codes.
 std::string gathered_inputs_text(const Assembly& assembly) {
   const Program& program = assembly.program();
-  if (assembly.recipe().text("precision.gathered_inputs") == "compute") return "";
+  if (assembly.recipe().text("precision.all_gather_inputs") == "compute") return "";
   std::string text;
   for (Id id = 0; id < program.segment_count(); ++id) {
     const GatheredInputs inputs = gathered_inputs(program, id);
@@ -286,10 +286,10 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   text += "model FLOPs " + count_text(flops) + " a step, " +
           count_text(flops / static_cast<double>(assembly.batch().tokens())) + " a token (6 N + " +
           attention_text(assembly.program()) + ")\n";
-  if (assembly.recipe().text("precision.products") != "compute")
+  if (assembly.recipe().text("precision.matmul") != "compute")
     text +=
         format("products    %.1f %% of the FLOPs of layers' products in %s\n",
-               100 * share_in_fp8(assembly.program()), assembly.recipe().text("precision.products").c_str());
+               100 * share_in_fp8(assembly.program()), assembly.recipe().text("precision.matmul").c_str());
   text += saved_text(assembly) + weight_codes_text(assembly) + gathered_inputs_text(assembly);
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
   for (const std::string& said : assembly.program().requests().said_to_fit)

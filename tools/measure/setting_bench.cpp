@@ -134,7 +134,7 @@ int width_of(const SettingBench& bench) {
 Recipe for_timing(const Recipe& recipe) {
   return recipe.with("run.resume", "")
       .with("run.measure_comm", measured_every)
-      .with("run.compare_every", "0");
+      .with("run.check_replicas_every", "0");
 }
 
 std::string in_one_line(const std::string& text) {

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "recipe/renamed_keys.hpp"
 #include "runs/text_file.hpp"
 
 namespace prun {
@@ -52,7 +53,14 @@ std::vector<RecipeLine> recipe_lines(std::string_view text) {
 }
 
 std::vector<RecipeLine> recipe_lines_of(const std::filesystem::path& run_folder) {
-  return recipe_lines(text_in(run_folder / "recipe.toml"));
+  std::vector<RecipeLine> lines = recipe_lines(text_in(run_folder / "recipe.toml"));
+  for (RecipeLine& line : lines) {
+    const std::string old = line.path();
+    const auto [path, value] = recipe::stored_setting(old, line.value);
+    line.key = path.substr(old.size() - line.key.size());  // a key stays in its section
+    line.value = value;
+  }
+  return lines;
 }
 
 }  // namespace prun

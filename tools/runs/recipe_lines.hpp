@@ -21,7 +21,8 @@ struct RecipeLine {
 };
 
 std::vector<RecipeLine> recipe_lines(std::string_view resolved_toml);
-// Reads the lines of a run's folder; returns nothing where it has no recipe.
+// Reads the lines of a run's folder, old names of keys replaced by the new ones; returns nothing where it has
+// no recipe.
 std::vector<RecipeLine> recipe_lines_of(const std::filesystem::path& run_folder);
 
 }  // namespace prun

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 // Names a key that does not affect speed, so that one setting of it is the recipe itself.
-constexpr const char *key_of_trial = "run.compare_every", *value_of_trial = "0", *steps_of_trial = "8";
+constexpr const char *key_of_trial = "run.check_replicas_every", *value_of_trial = "0", *steps_of_trial = "8";
 
 // Is a file of a recipe that ranks are started with.
 class RecipeFile {

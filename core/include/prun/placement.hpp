@@ -42,7 +42,7 @@ constexpr Init normal(double deviation) { return {Init::Kind::normal, deviation}
 // Says what happens to a partial or varying state if a run resumes with another number of ranks on its axes.
 // Other states are resharded, as parameters are.
 enum class OnResize : std::uint8_t {
-  refuse,  // the run is refused, unless run.changed names the strategy: then the state starts anew
+  refuse,  // the run is refused, unless run.allow_changed names the strategy: then the state starts anew
   anew,    // it starts from its initial value
   sum,     // the first coordinate gets the sum, the others zeros: for a partial state
 };

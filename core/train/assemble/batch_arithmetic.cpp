@@ -64,7 +64,7 @@ BatchArithmetic BatchArithmetic::of(const Recipe& recipe, PluginHost& plugins) {
   batch.micro = recipe.integer("batch.micro");
   batch.ranks = data_ranks(recipe, plugins);
   batch.seq = recipe.integer("model.seq");
-  batch.vertical = recipe.text("batch.order") == "vertical";
+  batch.vertical = recipe.text("batch.order") == "breadth_first";
   batch.lanes = static_cast<std::int32_t>(recipe.integer("batch.interleave"));
   return batch.with_global(recipe.integer("batch.global"));
 }
@@ -96,7 +96,7 @@ void check_lanes(const BatchArithmetic& batch, bool in_pipeline) {
                 "two out");
   if (batch.vertical)
     throw_error(ErrorCode::unsupported, set,
-                ", and batch.order = \"vertical\" takes all microbatches through a layer one after the "
+                ", and batch.order = \"breadth_first\" takes all microbatches through a layer one after the "
                 "other; leave one of the two out");
   if (batch.accumulate % batch.lanes != 0)
     throw_error(ErrorCode::bad_input, set, ", and a step has ", batch.accumulate,
@@ -120,7 +120,7 @@ void check_order(const BatchArithmetic& batch, bool in_pipeline) {
   if (in_pipeline && batch.vertical)
     throw_error(
         ErrorCode::unsupported,
-        "batch.order is \"vertical\", which takes all microbatches through a layer before the next one, "
+        "batch.order is \"breadth_first\", which takes all microbatches through a layer before the next one, "
         "and in a pipeline each stage hands on one microbatch after the other; leave one of the two out");
   if (batch.lanes > 1) check_lanes(batch, in_pipeline);
 }

@@ -23,7 +23,7 @@ Lowering KernelOffers::lowering(const Assembly& next, const SpareMemory& spare) 
   Lowering lowering;
   for (std::size_t number = 0; number < next.device_infos().size(); ++number)
     lowering.devices.push_back(plan_device(next, number));
-  lowering.bundle = of_.recipe.section("run").bytes("bundle");
+  lowering.bundle = of_.recipe.section("run").bytes("bucket_bytes");
   lowering.spare = spare;
   lowering.saves_beside =
       of_.purpose == Purpose::training && saves_between_steps(of_.recipe) && !save_memory(of_.recipe).all;

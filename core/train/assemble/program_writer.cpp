@@ -223,7 +223,7 @@ std::vector<RecipeSize> sizes_in(const Recipe& recipe) {
 }  // namespace
 
 std::optional<std::int64_t> document_end_of(const Recipe& recipe) {
-  if (recipe.text("data.documents") == "joined") return {};
+  if (!recipe.flag("data.mask_documents")) return {};
   return recipe.integer("data.end_of_text");
 }
 
@@ -307,26 +307,27 @@ void ProgramWriter::move_values() { derive_moves(*program_, move_rules()); }
 
 // Says whether products are in fp8: text is made position by position, of which there are too few for blocks.
 bool ProgramWriter::in_fp8() const {
-  return recipe_.text("precision.products") == "fp8" && !makes_text(purpose_);
+  return recipe_.text("precision.matmul") == "fp8" && !makes_text(purpose_);
 }
 
 void ProgramWriter::round_products() {
   if (!in_fp8()) return;
   multiply_in_fp8(*program_, {recipe_.integer("precision.first_in_compute"),
                               recipe_.integer("precision.last_in_compute")});
-  if (purpose_ == Purpose::training && recipe_.integer("precision.count_every") > 0) count_in_fp8(*program_);
+  if (purpose_ == Purpose::training && recipe_.integer("precision.statistics_every") > 0)
+    count_in_fp8(*program_);
 }
 
 void ProgramWriter::keep_codes() {
   if (!in_fp8()) return;
-  if (recipe_.text("precision.gathered_inputs") == "fp8") gather_inputs_in_codes(*program_);
-  if (recipe_.text("precision.saved") == "fp8") save_in_codes(*program_);
-  if (purpose_ != Purpose::training || recipe_.text("precision.weight_codes") != "step") return;
+  if (recipe_.text("precision.all_gather_inputs") == "fp8") gather_inputs_in_codes(*program_);
+  if (recipe_.text("precision.activations") == "fp8") save_in_codes(*program_);
+  if (purpose_ != Purpose::training || !recipe_.flag("precision.cache_weights")) return;
   if (delay() != Delay::nothing)
     throw_error(
         ErrorCode::unsupported,
-        "precision.weight_codes is \"step\", and passes of the pipeline's schedule train with weights of "
-        "several updates; leave precision.weight_codes out, or choose another schedule");
+        "precision.cache_weights is true, and passes of the pipeline's schedule train with weights of "
+        "several updates; leave precision.cache_weights out, or choose another schedule");
   keep_weight_codes(*program_);
 }
 
@@ -530,7 +531,7 @@ Precision precision_of(const Recipe& recipe) {
   precision.gather_fp8 = recipe.text("precision.gather") == "fp8";
   precision.split = recipe.text("precision.master") == "split";
   precision.eight_bits = recipe.text("precision.moments") == "8bit";
-  precision.weight_codes = recipe.text("precision.weight_codes") == "step";
+  precision.weight_codes = recipe.flag("precision.cache_weights");
   return precision;
 }
 

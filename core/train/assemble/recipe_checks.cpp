@@ -147,52 +147,53 @@ bool keeps_wide_beside_fp16(const Recipe& recipe, const Precision& precision, Di
 // Checks keys of fp8: those that spare products in fp8, or are for them, need some. The layers of a segment
 // keep the same.
 void check_fp8(const Recipe& recipe, Diagnostics& problems) {
-  const bool saves = recipe.text("precision.saved") == "fp8",
-             any = recipe.text("precision.products") == "fp8";
+  const bool saves = recipe.text("precision.activations") == "fp8",
+             any = recipe.text("precision.matmul") == "fp8";
   if (saves && !any)
-    problems.add(recipe.problem("precision.saved",
-                                "cannot apply precision.saved = \"fp8\": no products are in fp8; "
-                                "set precision.products = \"fp8\", or leave it out"));
-  const bool keeps = recipe.text("precision.weight_codes") == "step";
+    problems.add(recipe.problem("precision.activations",
+                                "cannot apply precision.activations = \"fp8\": no products are in fp8; "
+                                "set precision.matmul = \"fp8\", or leave it out"));
+  const bool keeps = recipe.flag("precision.cache_weights");
   if (keeps && !any)
-    problems.add(recipe.problem("precision.weight_codes",
-                                "cannot apply precision.weight_codes = \"step\": no products are in fp8; "
-                                "set precision.products = \"fp8\", or leave it out"));
+    problems.add(recipe.problem("precision.cache_weights",
+                                "cannot apply precision.cache_weights = true: no products are in fp8; "
+                                "set precision.matmul = \"fp8\", or leave it out"));
   for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
     if (recipe.integer(key) > 0 && keeps && any)
       problems.add(recipe.problem(
           key, detail::concat("cannot combine ", key,
-                              " with precision.weight_codes = \"step\", "
+                              " with precision.cache_weights = true, "
                               "which quantizes the weights of all layers; leave one of the two out")));
-  if (recipe.integer("precision.count_every") > 0 && !any)
-    problems.add(recipe.problem("precision.count_every",
-                                "cannot apply precision.count_every: no products are in fp8; "
-                                "set precision.products = \"fp8\", or leave it out"));
+  if (recipe.integer("precision.statistics_every") > 0 && !any)
+    problems.add(recipe.problem("precision.statistics_every",
+                                "cannot apply precision.statistics_every: no products are in fp8; "
+                                "set precision.matmul = \"fp8\", or leave it out"));
   for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
     if (recipe.integer(key) > 0 && saves && any)
       problems.add(recipe.problem(
           key, detail::concat("cannot combine ", key,
-                              " with precision.saved = \"fp8\", "
+                              " with precision.activations = \"fp8\", "
                               "which quantizes what all layers save; leave one of the two out")));
   for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
     if (recipe.integer(key) > 0 && !any)
       problems.add(recipe.problem(key, detail::concat("cannot apply ", key,
                                                       ": no products are in fp8; set "
-                                                      "precision.products = \"fp8\", or leave it out")));
+                                                      "precision.matmul = \"fp8\", or leave it out")));
 }
 
 // Checks what is gathered for products in fp8: these alone may read it, in all layers.
 void check_gathered_inputs(const Recipe& recipe, Diagnostics& problems) {
-  if (recipe.text("precision.gathered_inputs") != "fp8") return;
-  if (recipe.text("precision.products") != "fp8")
-    problems.add(recipe.problem("precision.gathered_inputs",
-                                "cannot apply precision.gathered_inputs = \"fp8\": no products are in fp8; "
-                                "set precision.products = \"fp8\", or leave it out"));
-  for (const char* key : {"precision.first_in_compute", "precision.last_in_compute", "precision.count_every"})
+  if (recipe.text("precision.all_gather_inputs") != "fp8") return;
+  if (recipe.text("precision.matmul") != "fp8")
+    problems.add(recipe.problem("precision.all_gather_inputs",
+                                "cannot apply precision.all_gather_inputs = \"fp8\": no products are in fp8; "
+                                "set precision.matmul = \"fp8\", or leave it out"));
+  for (const char* key :
+       {"precision.first_in_compute", "precision.last_in_compute", "precision.statistics_every"})
     if (recipe.integer(key) > 0)
       problems.add(
           recipe.problem(key, detail::concat("cannot combine ", key,
-                                             " with precision.gathered_inputs = \"fp8\", "
+                                             " with precision.all_gather_inputs = \"fp8\", "
                                              "which gathers inputs quantized; leave one of the two out")));
 }
 
@@ -235,11 +236,11 @@ void check_document_end(const Recipe& recipe, const RecipeSection& section, Plug
   const std::string key(trait_of(plugins.note("data", section.plugin()), "document_end"));
   if (key.empty()) return;
   const std::int64_t between = section.integer(key);
-  if (recipe.text("data.documents") != "apart")
+  if (!recipe.flag("data.mask_documents"))
     problems.add(recipe.problem(
         section.path() + "." + key,
         detail::concat("these data have several documents in a sample, with the token ", between,
-                       " between them; set data.documents = \"apart\" and data.end_of_text = ", between)));
+                       " between them; set data.mask_documents = true and data.end_of_text = ", between)));
   else if (recipe.has("data.end_of_text") && recipe.integer("data.end_of_text") != between)
     problems.add(recipe.problem(
         section.path() + "." + key,
@@ -252,9 +253,9 @@ void check_documents(const Recipe& recipe, PluginHost& plugins, Diagnostics& pro
   for (const char* more : {"data.blend", "validation"})
     for (const RecipeSection& section : recipe.sections(more))
       check_document_end(recipe, section, plugins, problems);
-  if (recipe.text("data.documents") == "apart" && !recipe.has("data.end_of_text"))
+  if (recipe.flag("data.mask_documents") && !recipe.has("data.end_of_text"))
     problems.add(
-        recipe.problem("data.documents",
+        recipe.problem("data.mask_documents",
                        "documents are told apart by the token that ends them; set data.end_of_text to its "
                        "number, such as 50256 for GPT-2's <|endoftext|>"));
 }

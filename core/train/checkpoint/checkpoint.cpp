@@ -44,13 +44,13 @@ constexpr const char* moments_key = "precision.moments";
 
 // Refuses other samples: some would be trained on twice, or never, without any sign of it.
 void check_samples(const Manifest& manifest, const std::filesystem::path& folder, const Recipe& recipe) {
-  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  const std::vector<std::string>& allowed = recipe.texts("run.allow_changed");
   for (const Change& change : changes(manifest.recipe, settings_of(recipe)))
     if (counts_samples(change.key) && std::find(allowed.begin(), allowed.end(), change.key) == allowed.end())
       throw_error(ErrorCode::bad_input, change.key, " is ", change.now, ", ", folder.string(),
                   " was saved with ", change.before, ": the ", manifest.progress.samples,
                   " samples trained on so far would be counted among others; if that is meant, say so by "
-                  "--set run.changed=",
+                  "--set run.allow_changed=",
                   change.key);
 }
 
@@ -59,7 +59,7 @@ bool is_float_or_half(DType type) { return type == DType::f32 || type == DType::
 // Says whether moments are there in the other of two formats; the recipe must allow that, since bf16 loses
 // bits.
 bool converts_moment(DType had, const PersistentTensor& wanted, const Recipe& recipe) {
-  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  const std::vector<std::string>& allowed = recipe.texts("run.allow_changed");
   return wanted.moment && is_float_or_half(had) && is_float_or_half(wanted.type) &&
          std::find(allowed.begin(), allowed.end(), moments_key) != allowed.end();
 }
@@ -79,13 +79,13 @@ bool begins_anew(const CheckpointFiles& files, const PersistentTensor& wanted, c
   if (wanted.on_resize && has_rows(files, wanted.name, wanted.type, wanted.shape) &&
       *wanted.on_resize != OnResize::refuse)
     return *wanted.on_resize == OnResize::anew;
-  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  const std::vector<std::string>& allowed = recipe.texts("run.allow_changed");
   if (std::find(allowed.begin(), allowed.end(), wanted.starts_anew) == allowed.end())
-    throw_error(
-        ErrorCode::bad_input, files.folder().string(),
-        files.tensors().contains(wanted.name) ? " has in another shape '" : " has no tensor '", wanted.name,
-        "', which ", wanted.starts_anew,
-        " keeps for this layout; if it is to begin anew, say so by --set run.changed=", wanted.starts_anew);
+    throw_error(ErrorCode::bad_input, files.folder().string(),
+                files.tensors().contains(wanted.name) ? " has in another shape '" : " has no tensor '",
+                wanted.name, "', which ", wanted.starts_anew,
+                " keeps for this layout; if it is to begin anew, say so by --set run.allow_changed=",
+                wanted.starts_anew);
   return true;
 }
 
@@ -136,14 +136,14 @@ void check_tensor(const CheckpointFiles& files, const PersistentTensor& wanted, 
   const bool fits = had.type == wanted.type || converts_moment(had.type, wanted, recipe) ||
                     stands_for(files, wanted, had.type);
   if (!fits || had.shape != wanted.shape)
-    throw_error(
-        ErrorCode::bad_input, files.folder().string(), ": tensor '", wanted.name, "' is ",
-        name_of(to_safetensors_type(had.type)), shape_text(had.shape), ", the recipe makes it ",
-        name_of(to_safetensors_type(wanted.type)), shape_text(wanted.shape),
-        wanted.moment && had.shape == wanted.shape && is_float_or_half(had.type) &&
-                is_float_or_half(wanted.type)
-            ? detail::concat("; if moments are to be converted, say so by --set run.changed=", moments_key)
-            : "");
+    throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", wanted.name, "' is ",
+                name_of(to_safetensors_type(had.type)), shape_text(had.shape), ", the recipe makes it ",
+                name_of(to_safetensors_type(wanted.type)), shape_text(wanted.shape),
+                wanted.moment && had.shape == wanted.shape && is_float_or_half(had.type) &&
+                        is_float_or_half(wanted.type)
+                    ? detail::concat("; if moments are to be converted, say so by --set run.allow_changed=",
+                                     moments_key)
+                    : "");
 }
 
 bool has_alike(const CheckpointFiles& files, const std::string& name, DType type, const Extents& shape) {
@@ -159,7 +159,7 @@ bool has_rows(const CheckpointFiles& files, const std::string& name, DType type,
 }
 
 // Throws if a tensor that the assembly keeps is missing, or is of another shape or type. Returns those that
-// are there: all, unless run.changed names a strategy that has added parameters since.
+// are there: all, unless run.allow_changed names a strategy that has added parameters since.
 std::vector<PersistentTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files) {
   std::vector<PersistentTensor> wanted = persistent_tensors(assembly.program(), chain_of(assembly.program()));
   std::erase_if(wanted, [&](const PersistentTensor& one) {
@@ -442,7 +442,7 @@ LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& mem
 }
 
 void check_sets(const LoadedCheckpoint& loaded, std::span<const SetSize> sets, const Recipe& recipe) {
-  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  const std::vector<std::string>& allowed = recipe.texts("run.allow_changed");
   for (const SetSize& before : loaded.manifest.sets)
     for (const SetSize& now : sets) {
       if (now.name != before.name || now == before) continue;
@@ -453,7 +453,7 @@ void check_sets(const LoadedCheckpoint& loaded, std::span<const SetSize> sets, c
                   " tokens, ", loaded.folder.string(), " was saved with ", before.samples, " of ",
                   before.tokens, ": files have changed, and the ", loaded.manifest.progress.samples,
                   " samples trained on so far would be counted among others; if that is meant, say so by "
-                  "--set run.changed=",
+                  "--set run.allow_changed=",
                   before.name, ".path");
     }
 }

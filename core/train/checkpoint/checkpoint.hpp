@@ -47,8 +47,8 @@ LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& mem
                                  const std::filesystem::path& where, const Announce& others,
                                  const StartValues* base = nullptr, Weights which = Weights::trained);
 
-// Throws if samples are counted in other sets than those of the checkpoint, and `run.changed` does not say
-// that this is meant.
+// Throws if samples are counted in other sets than those of the checkpoint, and `run.allow_changed` does not
+// say that this is meant.
 void check_sets(const LoadedCheckpoint& loaded, std::span<const SetSize> sets, const Recipe& recipe);
 
 // Checks before ranks start what load_checkpoint would throw on some rank, as far as headers tell, and throws

@@ -12,6 +12,7 @@
 #include "base/json.hpp"
 #include "base/text.hpp"
 #include "base/whole_file.hpp"
+#include "recipe/renamed_keys.hpp"
 
 namespace prun {
 namespace {
@@ -185,7 +186,7 @@ Manifest manifest_of(const JsonValue& json) {
     manifest.arithmetic.push_back(text.as_string());
   manifest.choices = choices_in(json);
   for (const JsonMember& member : json.at("recipe").as_object().members())
-    manifest.recipe.emplace_back(member.name, member.value.as_string());
+    manifest.recipe.push_back(recipe::stored_setting(member.name, member.value.as_string()));
   manifest.plugins = JsonWriter().value(json.at("plugins")).take();
   for (const JsonValue& file : json.at("files").as_array()) {
     if (file.at("name").as_string() != rank_file_name(manifest.files.size()))

@@ -108,15 +108,16 @@ bool is_same(const Recipe& recipe, const std::string& key, const std::string& te
 // Checks the model: weights in another model than they were trained in compute something else, without any
 // sign of it.
 void check_model(const Recipe& recipe, const Settings& trained, const std::string& where) {
-  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  const std::vector<std::string>& allowed = recipe.texts("run.allow_changed");
   const Settings now = settings_of(recipe);
   for (const auto& [key, text] : trained) {
     if (!describes_model(key) || std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
     if (is_same(recipe, key, text)) continue;
     const auto mine = std::find_if(now.begin(), now.end(), [&](const auto& one) { return one.first == key; });
-    throw_error(ErrorCode::bad_input, key, " is ", mine == now.end() ? "no key here" : mine->second,
-                ", the weights of ", where, " were trained with ", text,
-                "; leave the key out to take theirs or, if that is meant, say so by --set run.changed=", key);
+    throw_error(
+        ErrorCode::bad_input, key, " is ", mine == now.end() ? "no key here" : mine->second,
+        ", the weights of ", where, " were trained with ", text,
+        "; leave the key out to take theirs or, if that is meant, say so by --set run.allow_changed=", key);
   }
 }
 
@@ -202,14 +203,15 @@ class AdapterStart final : public StartValues {
 }  // namespace
 
 bool may_be_new(const Recipe& recipe, const std::string& added_by) {
-  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  const std::vector<std::string>& allowed = recipe.texts("run.allow_changed");
   return std::find(allowed.begin(), allowed.end(), added_by + ".plugin") != allowed.end();
 }
 
 std::string how_it_may_be_new(const Recipe& recipe, const std::string& added_by) {
-  return detail::concat(", which strategy '", recipe.text(added_by + ".plugin"),
-                        "' adds to the model; if it is to start from the seed, say so by --set run.changed=",
-                        added_by, ".plugin");
+  return detail::concat(
+      ", which strategy '", recipe.text(added_by + ".plugin"),
+      "' adds to the model; if it is to start from the seed, say so by --set run.allow_changed=", added_by,
+      ".plugin");
 }
 
 std::unique_ptr<StartValues> open_start_values(const Recipe& recipe, const Program& program,

@@ -27,7 +27,7 @@ class StartValues {
 
 // Returns null if the recipe names none. All headers have been read then: an Error says what is missing,
 // damaged or of another shape, or that the recipe's model is another one than the weights were trained in.
-// What a strategy added is missing too unless run.changed names that strategy.
+// What a strategy added is missing too unless run.allow_changed names that strategy.
 std::unique_ptr<StartValues> open_start_values(const Recipe& recipe, const Program& program,
                                                PluginHost& plugins);
 inline std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins) {
@@ -42,7 +42,7 @@ bool has_base(const Program& program);
 void check_base(const StartValues& base, const std::string& content, const Recipe& recipe,
                 std::size_t threads);
 
-// Says whether run.changed says that what this strategy adds is new: "strategy.1.plugin".
+// Says whether run.allow_changed says that what this strategy adds is new: "strategy.1.plugin".
 bool may_be_new(const Recipe& recipe, const std::string& added_by);
 // Says what to do otherwise, as the end of a sentence.
 std::string how_it_may_be_new(const Recipe& recipe, const std::string& added_by);

@@ -17,7 +17,7 @@ double share_of(double part, double all) { return all > 0 ? part / all : 0; }
 Fp8Counting::Fp8Counting(const Program& program, const Recipe& recipe)
     : staged_(staged_fp8_counts(program)),
       factors_(staged_.on == none ? std::vector<CountedFactor>() : counted_factors(program)),
-      every_(std::max<std::int64_t>(1, recipe.integer("precision.count_every"))) {}
+      every_(std::max<std::int64_t>(1, recipe.integer("precision.statistics_every"))) {}
 
 std::vector<StepTally> Fp8Counting::tallies(const double* counts, const double* peaks) const {
   std::vector<StepTally> tallies;
@@ -55,7 +55,7 @@ std::string FlushedWarning::text(std::int64_t step, const std::vector<StepTally>
   const std::string name = worst->name.substr(0, worst->name.size() - flushed_end.size());
   return detail::concat(
       "step ", step, ": of the numbers of '", name, "' in layer ", most_at, " that are not zero, ",
-      format("%.2g %%", 100 * most), " became zero in fp8, more than precision.flushed_bound = ", bound_,
+      format("%.2g %%", 100 * most), " became zero in fp8, more than precision.underflow_warning = ", bound_,
       " allows", beyond > 1 ? detail::concat(", as did those of other factors (", beyond - 1, ")") : "",
       "; first_in_compute and last_in_compute keep such layers in compute, and a larger bound is silent");
 }

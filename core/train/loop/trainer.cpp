@@ -107,7 +107,7 @@ void Trainer::open_evaluation(PluginHost& plugins) {
 
 // Watches replicas; this comes before anything that lasts is written.
 void Trainer::watch_replicas() {
-  if (peers_.communicators() && assembly_.recipe().integer("run.compare_every") > 0)
+  if (peers_.communicators() && assembly_.recipe().integer("run.check_replicas_every") > 0)
     replicas_.emplace(assembly_, memory());
 }
 

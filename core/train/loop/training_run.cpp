@@ -63,12 +63,12 @@ class RunSchedule {
   RunSchedule(const Recipe& recipe, bool alone)
       : steps_(recipe.integer("run.steps")),
         save_every_(recipe.integer("run.save_every")),
-        compare_every_(alone ? 0 : recipe.integer("run.compare_every")),
+        check_replicas_every_(alone ? 0 : recipe.integer("run.check_replicas_every")),
         eval_every_(recipe.integer("eval.every")) {}
 
   std::int64_t steps() const { return steps_; }
   bool saves_after(std::int64_t step) const { return is_multiple(step, save_every_); }
-  bool compares_after(std::int64_t step) const { return is_multiple(step, compare_every_); }
+  bool compares_after(std::int64_t step) const { return is_multiple(step, check_replicas_every_); }
   bool evaluates() const { return eval_every_ > 0; }
   bool evaluates_after(std::int64_t step) const { return is_multiple(step, eval_every_); }
   // Says whether the next step may begin while this one runs.
@@ -79,7 +79,7 @@ class RunSchedule {
  private:
   static bool is_multiple(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
-  std::int64_t steps_, save_every_, compare_every_, eval_every_;  // number of steps; 0: never
+  std::int64_t steps_, save_every_, check_replicas_every_, eval_every_;  // number of steps; 0: never
 };
 
 // Requests a save each so many minutes; 0: never.
@@ -193,7 +193,7 @@ class Run {
         schedule_(recipe_, alone()),
         groups_(LossGroups::of(recipe_, plugins)),
         clipped_(recipe_.number("optimizer.clip")),
-        flushed_(recipe_.number("precision.flushed_bound")),
+        flushed_(recipe_.number("precision.underflow_warning")),
         save_timer_(assembly.rank() == 0 ? recipe_.number("run.save_minutes") : 0) {}
 
   int go() {

@@ -1,5 +1,5 @@
 // A strategy: an adapter of low rank beside each matrix, trained in its place. Its parameters are
-// new to weights that are there already: run.changed names the strategy, and they start from the seed.
+// new to weights that are there already: run.allow_changed names the strategy, and they start from the seed.
 #include "prun/plugin.hpp"
 
 namespace {

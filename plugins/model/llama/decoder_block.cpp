@@ -44,10 +44,9 @@ void DecoderBlock::check_rope() const {
                 "model.rope_channels and rope_growth are of attention whose heads turn whole; leave them out "
                 "beside model.latent");
   if (latent.present() && unturned.any())
-    throw_error(
-        ErrorCode::bad_input,
-        "model.unturned_every and unturned_layers are of attention whose heads turn whole; leave them "
-        "out beside model.latent");
+    throw_error(ErrorCode::bad_input,
+                "model.nope_every and nope_layers are of attention whose heads turn whole; leave them "
+                "out beside model.latent");
 }
 
 Id DecoderBlock::build(const SegmentPart& s, LayerKind kind, std::int64_t seq, Id x) const {

@@ -17,9 +17,9 @@ Id latent_norm(const SegmentPart& s, Id x, const char* name, const Dim& width) {
 LatentAttention::LatentAttention(const Options& options)
     : width_(options.integer("latent")),
       query_width_(options.integer("query_latent")),
-      turned_(options.integer("turned")),
+      turned_(options.integer("rope_head_dim")),
       values_(options.integer("value_dim")),
-      interleaved_(options.flag("turned_pairs")) {}
+      interleaved_(options.flag("rope_interleave")) {}
 
 void LatentAttention::check(std::int64_t heads, std::int64_t kv_heads, const Dim& head_dim) const {
   if (!present()) {
@@ -33,7 +33,7 @@ void LatentAttention::check(std::int64_t heads, std::int64_t kv_heads, const Dim
                 ", and attention from latent vectors has a key for each of the ", heads,
                 " heads; leave kv_heads out");
   if (turned_ % 2 != 0 || turned_ >= head_dim.extent)
-    throw_error(ErrorCode::bad_input, "model.turned = ", turned_,
+    throw_error(ErrorCode::bad_input, "model.rope_head_dim = ", turned_,
                 " channels turn in pairs, and some of the head_dim = ", head_dim.extent,
                 " do not; take an even number below it");
   if (values_ > head_dim.extent)
@@ -89,10 +89,10 @@ void LatentAttention::read_config(const Options& config, ConfigWriter& options) 
                 ", and a head has ", widest, " channels at most");
   options.set("latent", config.integer("kv_lora_rank"));
   if (config.has("q_lora_rank")) options.set("query_latent", config.integer("q_lora_rank"));
-  options.set("turned", turned);
+  options.set("rope_head_dim", turned);
   options.set("value_dim", config.integer("v_head_dim"));
   options.set("head_dim", straight + turned);
-  if (config.has("rope_interleave")) options.set("turned_pairs", config.flag("rope_interleave"));
+  if (config.has("rope_interleave")) options.set("rope_interleave", config.flag("rope_interleave"));
 }
 
 void LatentAttention::write_config(const Family& family, const Dim& head_dim, ConfigWriter& config) const {
@@ -113,8 +113,9 @@ void LatentAttention::write_config(const Family& family, const Dim& head_dim, Co
   if (family.pairs_said)
     config.set("rope_interleave", interleaved_);
   else if (!interleaved_)
-    throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
-                "' has no key for model.turned_pairs = false; leave it out, or choose another model.family");
+    throw_error(
+        ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
+        "' has no key for model.rope_interleave = false; leave it out, or choose another model.family");
 }
 
 void LatentAttention::add_weights(const LayerWeights& weights) const {

@@ -17,7 +17,7 @@ UnturnedLayers read_list(const Options& config, std::int64_t layers) {
 }  // namespace
 
 UnturnedLayers UnturnedLayers::of(const Options& options) {
-  return {LayersInTurn::of(options.integer("unturned_every"), options.numbers("unturned_layers"))};
+  return {LayersInTurn::of(options.integer("nope_every"), options.numbers("nope_layers"))};
 }
 
 UnturnedLayers UnturnedLayers::read_config(const Options& config, const Family& family,
@@ -36,8 +36,7 @@ UnturnedLayers UnturnedLayers::read_config(const Options& config, const Family& 
 void UnturnedLayers::write_config(const Family& family, const WindowedLayers& windows, std::int64_t layers,
                                   ConfigWriter& config) const {
   if (family.unturned == UnturnedKeys::absent) {
-    if (any())
-      throw_no_key(family, every != 0 ? "unturned_every" : "unturned_layers", "layers that do not turn");
+    if (any()) throw_no_key(family, every != 0 ? "nope_every" : "nope_layers", "layers that do not turn");
     return;
   }
   // Without a window classes of transformers take a number for it.
@@ -47,14 +46,14 @@ void UnturnedLayers::write_config(const Family& family, const WindowedLayers& wi
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     turned.push_back(has(layer) ? 0 : 1);
     if (family.unturned == UnturnedKeys::full && has(layer) != (windows.window > 0 && !windows.has(layer)))
-      throw_no_key(family, every != 0 ? "unturned_every" : "unturned_layers");
+      throw_no_key(family, every != 0 ? "nope_every" : "nope_layers");
   }
   if (family.unturned == UnturnedKeys::listed) config.set("no_rope_layers", turned);
 }
 
 void UnturnedLayers::write_options(ConfigWriter& options) const {
-  if (every != 0) options.set("unturned_every", every);
-  if (!listed.empty()) options.set("unturned_layers", listed);
+  if (every != 0) options.set("nope_every", every);
+  if (!listed.empty()) options.set("nope_layers", listed);
 }
 
 }  // namespace prun

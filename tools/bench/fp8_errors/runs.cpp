@@ -58,15 +58,15 @@ std::string layer_name(const Assembly& assembly, std::int32_t instance) {
 }
 
 Recipe compared(const Recipe& recipe, const std::string& compute, bool fp8) {
-  Recipe made = recipe.with("precision.saved", "compute")
-                    .with("precision.weight_codes", "product")
-                    .with("precision.gathered_inputs", "compute")
-                    .with("precision.count_every", "0")
+  Recipe made = recipe.with("precision.activations", "compute")
+                    .with("precision.cache_weights", "false")
+                    .with("precision.all_gather_inputs", "compute")
+                    .with("precision.statistics_every", "0")
                     .with("precision.gradient", "fp32")
                     .with("precision.master", "state")
                     .with("run.keep_gradients", "true")
                     .with("run.seed", std::to_string(recipe.integer("run.seed") + 1))
-                    .with("precision.products", fp8 ? "fp8" : "compute");
+                    .with("precision.matmul", fp8 ? "fp8" : "compute");
   if (!compute.empty()) made = made.with("precision.compute", compute);
   if (!fp8) made = made.with("precision.first_in_compute", "0").with("precision.last_in_compute", "0");
   return made;

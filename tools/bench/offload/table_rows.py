@@ -85,9 +85,9 @@ TRAINED = {
     "8b 8-bit within": clipped(1000, "8bit"),
     "8b 8-bit waits": clipped(1000, "8bit", speculate="none"),
     "8b bf16 moments": everything(2, None, ["precision.moments=bf16"], updated=18),
-    "8b x4 vertical": everything(8, None, FOUR + ["batch.order=vertical"]),
+    "8b x4 breadth first": everything(8, None, FOUR + ["batch.order=breadth_first"]),
     # Gradients of several microbatches add up on the device, in this order.
-    "8b x4 horizontal": eight_b(8, FOUR, 26, optimizer="host", parameters="host", activations="host"),
+    "8b x4 depth first": eight_b(8, FOUR, 26, optimizer="host", parameters="host", activations="host"),
     "8b auto": eight_b(2, mode="auto"),
     "8b update device": eight_b(3, optimizer="host", update="device", activations="host"),
     "8b update auto": eight_b(3, optimizer="host", update="auto", activations="host"),
@@ -107,24 +107,24 @@ TRAINED = {
 }
 
 # 20 steps of each beside the same without offload: what strategy offload is told, and what is changed in recipe and reference.
-VERTICAL = ["batch.order=vertical", "optimizer.clip=1"]
+BREADTH_FIRST = ["batch.order=breadth_first", "optimizer.clip=1"]
 ONE_PASS = ["batch.global=4"]
 BITS = {
-    "optimizer on the host": (dict(optimizer="host"), VERTICAL),
+    "optimizer on the host": (dict(optimizer="host"), BREADTH_FIRST),
     "in the usual order": (dict(optimizer="host", parameters="host", activations="host"), CLIP),
-    "and gradients": (dict(optimizer="host", gradients="host"), VERTICAL),
-    "and parameters": (dict(optimizer="host", parameters="host"), VERTICAL),
-    "activations alone": (dict(optimizer="device", activations="host"), VERTICAL),
-    "everything on the host": (EVERYTHING, VERTICAL),
+    "and gradients": (dict(optimizer="host", gradients="host"), BREADTH_FIRST),
+    "and parameters": (dict(optimizer="host", parameters="host"), BREADTH_FIRST),
+    "activations alone": (dict(optimizer="device", activations="host"), BREADTH_FIRST),
+    "everything on the host": (EVERYTHING, BREADTH_FIRST),
     "the same without clipping": (EVERYTHING, ONE_PASS),
-    "the same with bf16 moments": (EVERYTHING, VERTICAL + ["precision.moments=bf16"]),
-    "the same with a whole master": (EVERYTHING, VERTICAL + ["precision.master=fp32"]),
-    "updates on the device": (dict(optimizer="host", update="device"), VERTICAL),
-    "updates where it is quickest": (dict(optimizer="host", update="auto"), VERTICAL),
-    "what does not fit": (dict(mode="auto"), VERTICAL),
-    "optimizer on drives": (dict(optimizer="nvme"), VERTICAL),
-    "in several places": (dict(optimizer="device:20, host:50, nvme:30", parameters="device:40, host:60"), VERTICAL),
-    "everything on drives": (dict.fromkeys(EVERYTHING, "nvme"), VERTICAL),
+    "the same with bf16 moments": (EVERYTHING, BREADTH_FIRST + ["precision.moments=bf16"]),
+    "the same with a whole master": (EVERYTHING, BREADTH_FIRST + ["precision.master=fp32"]),
+    "updates on the device": (dict(optimizer="host", update="device"), BREADTH_FIRST),
+    "updates where it is quickest": (dict(optimizer="host", update="auto"), BREADTH_FIRST),
+    "what does not fit": (dict(mode="auto"), BREADTH_FIRST),
+    "optimizer on drives": (dict(optimizer="nvme"), BREADTH_FIRST),
+    "in several places": (dict(optimizer="device:20, host:50, nvme:30", parameters="device:40, host:60"), BREADTH_FIRST),
+    "everything on drives": (dict.fromkeys(EVERYTHING, "nvme"), BREADTH_FIRST),
     "everything on drives without clipping": (dict.fromkeys(EVERYTHING, "nvme"), ONE_PASS),
 }
 BITS_MODEL = ["model.layers=4", "model.hidden=1024", "model.heads=8", "model.kv_heads=2", "model.ffn=3584", "model.seq=512",

@@ -7,7 +7,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test::vertical_test {
+namespace prun::test::breadth_first_test {
 namespace {
 
 constexpr int steps = 20;
@@ -35,28 +35,28 @@ bool rounds_sums(const Layout& layout) {
 }
 
 using Case = std::tuple<Layout, Target>;
-class Vertical : public testing::TestWithParam<Case> {};
+class BreadthFirst : public testing::TestWithParam<Case> {};
 
 // Of a tied table alone the contributions come in another order.
-TEST_P(Vertical, TwentyStepsHaveTheBitsOfTheUsualOrder) {
+TEST_P(BreadthFirst, TwentyStepsHaveTheBitsOfTheUsualOrder) {
   const auto& [layout, target] = GetParam();
   const auto run = [&](const char* order) {
     return run_ranks(
         tiny_recipe(with(with(layout.sets, target.sets), {"model.tied=false", order}), layout.text), steps);
   };
   if (has(layout, "'pipeline'")) {
-    EXPECT_THROW(run("batch.order=vertical"), Error);
+    EXPECT_THROW(run("batch.order=breadth_first"), Error);
     return;
   }
-  const auto vertical = run("batch.order=vertical"), usual = run("batch.order=horizontal");
+  const auto breadth_first = run("batch.order=breadth_first"), usual = run("batch.order=depth_first");
   if (!sums_each_microbatch(layout)) {
-    EXPECT_EQ(vertical, usual);
+    EXPECT_EQ(breadth_first, usual);
   }
   for (std::size_t step = 0; step < steps; ++step)
-    EXPECT_NEAR(vertical.front()[step], usual.front()[step], rounds_sums(layout) ? 2e-2 : 1e-4) << step;
+    EXPECT_NEAR(breadth_first.front()[step], usual.front()[step], rounds_sums(layout) ? 2e-2 : 1e-4) << step;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Vertical,
+INSTANTIATE_TEST_SUITE_P(Layouts, BreadthFirst,
                          testing::Combine(testing::ValuesIn(layouts_and_one_more()),
                                           testing::ValuesIn(targets())),
                          [](const testing::TestParamInfo<Case>& tested) {
@@ -74,24 +74,24 @@ std::int64_t exchanged_by(const Assembly& assembly, FunctionKind kind) {
   return bytes;
 }
 
-TEST(Vertical, ParametersComeTogetherOnceForwardAndOnceBack) {
+TEST(BreadthFirst, ParametersComeTogetherOnceForwardAndOnceBack) {
   const auto gathered = [](const char* order, const char* global) {
     return exchanged_by(
-        Assembly(
-            tiny_recipe({"model.layers=12", "batch.micro=1", "run.bundle=0B", order, global}, data_and_zero3),
-            plugins()),
+        Assembly(tiny_recipe({"model.layers=12", "batch.micro=1", "run.bucket_bytes=0B", order, global},
+                             data_and_zero3),
+                 plugins()),
         FunctionKind::gather);
   };
-  const std::int64_t one = gathered("batch.order=vertical", "batch.global=2"),
-                     eight = gathered("batch.order=vertical", "batch.global=16");
+  const std::int64_t one = gathered("batch.order=breadth_first", "batch.global=2"),
+                     eight = gathered("batch.order=breadth_first", "batch.global=16");
   EXPECT_EQ(eight, one);
-  EXPECT_GT(gathered("batch.order=horizontal", "batch.global=16"), 6 * one);
+  EXPECT_GT(gathered("batch.order=depth_first", "batch.global=16"), 6 * one);
 }
 
-TEST(Vertical, APipelineIsRefused) {
+TEST(BreadthFirst, APipelineIsRefused) {
   try {
     const Assembly assembly(
-        tiny_recipe({"batch.order=vertical"},
+        tiny_recipe({"batch.order=breadth_first"},
                     "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\naxis = 'pp'\nschedule = '1f1b'\n"),
         plugins());
     FAIL();
@@ -101,4 +101,4 @@ TEST(Vertical, APipelineIsRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test::vertical_test
+}  // namespace prun::test::breadth_first_test
