@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/format.hpp"
 #include "base/text.hpp"
 #include "estimate/known_costs.hpp"
+#include "estimate/number_text.hpp"
 #include "recipe/toml_writer.hpp"
 #include "search/tune.hpp"
 #include "train/assemble/assembly.hpp"
@@ -98,9 +98,9 @@ LaidOutRecipe lay_out(const Recipe& recipe, PluginHost& plugins,
   const TunedCandidate& best = result.best.front();
   if (!rank) ::setenv(chosen_layout_variable, join(best.sets, "\n").c_str(), 1);
   return {with_layout(recipe, best.sets),
-          detail::concat("layout ", best.text,
-                         format(" (%.3f ms a step predicted, of ", best.planned.step_seconds * 1e3),
-                         result.looked_at, " looked at and ", result.planned, " planned)")};
+          detail::concat("layout ", best.text, " (", time_text(best.planned.step_seconds),
+                         " a step predicted, of ", result.looked_at, " looked at and ", result.planned,
+                         " planned)")};
 }
 
 }  // namespace prun

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "base/format.hpp"
 #include "base/text.hpp"
 #include "estimate/forecast.hpp"
+#include "estimate/number_text.hpp"
 
 namespace prun {
 namespace {
@@ -48,7 +48,7 @@ const TimedVariant& chosen_of(const std::vector<TimedVariant>& all) {
 
 std::string outcome_of(const TimedVariant& one) {
   if (!one.refused.empty()) return "refused: " + one.refused;
-  return one.step_seconds ? format("%.3f ms a step predicted", *one.step_seconds * 1e3) : one.missing;
+  return one.step_seconds ? time_text(*one.step_seconds) + " a step predicted" : one.missing;
 }
 
 }  // namespace

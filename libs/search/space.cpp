@@ -49,7 +49,10 @@ std::string text_of(const Candidate& candidate, const OpenChoices& open) {
   for (std::size_t i = 0; i < open.parts.size(); ++i) {
     if (!candidate.there[i] || candidate.options[i].empty()) continue;
     std::string said = open.parts[i].variables.plugin;
-    for (const auto& [key, value] : candidate.options[i]) said += detail::concat(" ", key, " ", value);
+    for (const VariedOption& option : open.parts[i].variables.options)
+      if (const auto chosen = candidate.options[i].find(option.key);
+          chosen != candidate.options[i].end() && chosen->second != option.values.front())
+        said += detail::concat(" ", option.key, " ", chosen->second);
     rest.push_back(said);
   }
   return join(rest, ", ");

@@ -14,7 +14,7 @@ namespace {
 
 // Collects the result of a search: the best, proven, and the results of the others.
 
-constexpr double same = 1e-4;        // part of a time or size that no table shows
+constexpr double same = 5e-3;        // part of a time or size that tables of three digits do not show
 constexpr double batch_gain = 0.01;  // least gain of tokens a second for which a larger batch is taken
 
 class SearchResult {

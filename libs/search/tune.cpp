@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "base/thread.hpp"
 #include "estimate/known_costs.hpp"
+#include "estimate/number_text.hpp"
 #include "plugin/traits.hpp"
 #include "search/recipe_text.hpp"
 #include "search/space_search.hpp"
@@ -26,10 +27,6 @@ namespace {
 // rank, one more GiB or twice the link would give, by planning it.
 
 constexpr double least_of_rounding = 0.02;  // least gain for which other rounding is named
-
-std::string milliseconds(double seconds) {
-  return format(seconds < 0.1 ? "%.2f ms" : "%.0f ms", seconds * 1e3);
-}
 
 std::string percent(double share) { return format("%.1f %%", share * 100); }
 
@@ -85,7 +82,7 @@ std::string loses_by(const Planned& best, const Planned& next) {
       most = {more, {}, of_next[i].longer};
   if (most.seconds <= 0) return "no single part of it takes longer";
   const std::size_t at = most.longer.find('%');
-  return detail::concat(most.longer.substr(0, at), milliseconds(most.seconds), most.longer.substr(at + 1));
+  return detail::concat(most.longer.substr(0, at), time_text(most.seconds), most.longer.substr(at + 1));
 }
 
 std::string runner_up(const TuneResult& result, TuneGoal goal) {
@@ -95,8 +92,8 @@ std::string runner_up(const TuneResult& result, TuneGoal goal) {
   if (goal == TuneGoal::memory)
     return who + "needs " + size_text(next.device_bytes - best.device_bytes) + " more";
   if (const auto& first = result.best[0].trained, &second = result.best[1].trained; first)
-    return who + (second ? format("took %.2f ms a step when both were trained, the best %.2f ms",
-                                  *second * 1e3, *first * 1e3)
+    return who + (second ? "took " + time_text(*second) + " a step when both were trained, the best " +
+                               time_text(*first)
                          : std::string("was not trained"));
   const double longer = seconds_as(next, best) / best.step_seconds - 1;
   if (longer < -5e-4) return who + "gives " + percent(-longer) + " more tokens a second, of a larger batch";
@@ -107,8 +104,7 @@ std::string runner_up(const TuneResult& result, TuneGoal goal) {
 std::string change(double now, double then) {
   const double gain = 1 - then / now;
   if (gain < 5e-4) return "nothing";
-  return format("%s a step instead of %s, %.1f %% less", milliseconds(then).c_str(),
-                milliseconds(now).c_str(), gain * 100);
+  return time_text(then) + " a step instead of " + time_text(now) + ", " + percent(gain) + " less";
 }
 
 class WhatIf {

@@ -4,9 +4,9 @@
 #include <array>
 #include <set>
 
-#include "base/format.hpp"
 #include "base/text.hpp"
 #include "estimate/forecast.hpp"
+#include "estimate/number_text.hpp"
 #include "plan/launch_limit.hpp"
 #include "plugin/traits.hpp"
 #include "train/assemble/assemble.hpp"
@@ -330,7 +330,7 @@ std::string to_text(const WhatFits& found) {
   std::string text = "What would fit:";
   for (const FittingChange& each : found.changes) {
     text += detail::concat("\n ", to_text(each.change), "   (", size_text(each.bytes), " of memory");
-    if (each.step_seconds) text += format(", %.1f ms a step predicted", *each.step_seconds * 1e3);
+    if (each.step_seconds) text += ", " + time_text(*each.step_seconds) + " a step predicted";
     text += each.exact ? ")" : ", other rounding)";
   }
   return text;

@@ -45,8 +45,8 @@ TEST(Quickest, IsChosenOfWhatWasMeasured) {
   const std::string said = said_by(prun_in(cache, {"plan", file, "--json"}));
   EXPECT_EQ(said.find("cost table"), std::string::npos) << said;
   std::size_t times = 0;
-  for (std::size_t at = said.find(" ms a step"); at != std::string::npos;
-       at = said.find(" ms a step", at + 1))
+  for (std::size_t at = said.find(" a step predicted"); at != std::string::npos;
+       at = said.find(" a step predicted", at + 1))
     ++times;
   EXPECT_EQ(times, 2U) << said;
   const Result plan = prun_in(cache, {"plan", file});

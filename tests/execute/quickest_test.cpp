@@ -6,9 +6,9 @@
 
 #include <fstream>
 
-#include "base/format.hpp"
 #include "estimate/costs_file.hpp"
 #include "estimate/forecast.hpp"
+#include "estimate/number_text.hpp"
 #include "search/resumed_settings.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
@@ -63,15 +63,13 @@ TEST(Quickest, UpdatesRunWhereAStepIsPredictedToTakeLessTime) {
     EXPECT_EQ(price == slow_host, device < host);
     const Quickest quickest = choose_quickest(recipe, plugins(), costs);
     EXPECT_EQ(quickest.recipe.text("strategy.0.update"), device < host ? "device" : "host");
-    EXPECT_EQ(
-        quickest.said,
-        device < host
-            ? format("strategy.0.update=device (%.3f ms a step predicted; strategy.0.update=host: %.3f ms a "
-                     "step predicted)",
-                     device * 1e3, host * 1e3)
-            : format("strategy.0.update=host (%.3f ms a step predicted; strategy.0.update=device: %.3f ms a "
-                     "step predicted)",
-                     host * 1e3, device * 1e3));
+    EXPECT_EQ(quickest.said, device < host
+                                 ? "strategy.0.update=device (" + time_text(device) +
+                                       " a step predicted; strategy.0.update=host: " + time_text(host) +
+                                       " a step predicted)"
+                                 : "strategy.0.update=host (" + time_text(host) +
+                                       " a step predicted; strategy.0.update=device: " + time_text(device) +
+                                       " a step predicted)");
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "estimate/number_text.hpp"
 #include "generate/checkpoint_use.hpp"
 
 namespace prun {
@@ -26,8 +27,8 @@ int eval_command(const Arguments& arguments) {
     std::printf("{\"eval_loss\":%.17g,\"targets\":%lld}\n", loss.evaluated.loss,
                 static_cast<long long>(loss.evaluated.targets));
   else
-    std::printf("%s: eval loss %.4f over %lld targets, in %.1f s\n", loss.checkpoint.c_str(),
-                loss.evaluated.loss, static_cast<long long>(loss.evaluated.targets), seconds);
+    std::printf("%s: eval loss %.4f over %lld targets, in %s\n", loss.checkpoint.c_str(), loss.evaluated.loss,
+                static_cast<long long>(loss.evaluated.targets), time_text(seconds).c_str());
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "estimate/links.hpp"
 #include "estimate/moved_bytes.hpp"
+#include "estimate/number_text.hpp"
 
 namespace prun {
 namespace {
@@ -48,12 +49,14 @@ std::string links_text(const Assembly& assembly, const Forecast& forecast) {
   std::string text;
   for (const auto& [name, times] :
        {std::pair{"to the device", links->to_device}, std::pair{"to the host", links->to_host}})
-    text += format("  link %-13s busy for %.1f ms a step, %.1f ms of it hidden, %.1f ms exposed\n", name,
-                   times.busy * 1e3, std::max(0.0, times.busy - times.exposed) * 1e3, times.exposed * 1e3);
+    text += format("  link %-13s busy for ", name) + time_text(times.busy) + " a step, " +
+            time_text(times.busy - times.exposed) + " of it hidden, " + time_text(times.exposed) +
+            " exposed\n";
   const double tokens = tokens_to_hide(*links, static_cast<double>(assembly.batch().tokens()));
   if (tokens > 0)
-    text += format("  %.0f tokens a step rather than %lld would hide the rest, with a larger batch.micro\n",
-                   std::ceil(tokens), static_cast<long long>(assembly.batch().tokens()));
+    text += "  " + rate_text(std::ceil(tokens)) + " tokens a step rather than " +
+            rate_text(static_cast<double>(assembly.batch().tokens())) +
+            " would hide the rest, with a larger batch.micro\n";
   return text;
 }
 
@@ -75,12 +78,9 @@ std::optional<SharedTimes> shared_times(const Forecast& forecast) {
 std::string shared_text(const Forecast& forecast) {
   const std::optional<SharedTimes> times = shared_times(forecast);
   if (!times) return "";
-  return format(
-      "  memory of the host %s a step and rank, at %.1f GB/s (%.1f ms); sharing it and links makes updates "
-      "and "
-      "copies %.1f ms longer\n",
-      size_text(times->bytes).c_str(), times->bandwidth / 1e9, times->bytes / times->bandwidth * 1e3,
-      times->slowed * 1e3);
+  return "  memory of the host " + size_text(times->bytes) + " a step and rank, at " +
+         format("%.1f GB/s (", times->bandwidth / 1e9) + time_text(times->bytes / times->bandwidth) +
+         "); sharing it and links makes updates and copies " + time_text(times->slowed) + " longer\n";
 }
 
 void write_links(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
@@ -103,13 +103,13 @@ std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
   if (moved.from_disk + moved.to_disk > 0)
     text += "  " + size(moved.from_disk) + " a step read from disk, " + size(moved.to_disk) + " written\n";
   if (forecast.exposed.drives)
-    text += format("  drives busy for %.1f ms a step, both ways together; %.1f ms exposed, as predicted\n",
-                   seconds_of_drives(assembly, forecast.prediction->simulation) * 1e3,
-                   *forecast.exposed.drives * 1e3);
+    text += "  drives busy for " + time_text(seconds_of_drives(assembly, forecast.prediction->simulation)) +
+            " a step, both ways together; " + time_text(*forecast.exposed.drives) +
+            " exposed, as predicted\n";
   if (const std::optional<Beside> seconds = seconds_beside(forecast))
-    text += format(
-        "  updates there %.1f ms a step, as predicted; they and copies hold the device up for %.1f ms\n",
-        seconds->busy * 1e3, seconds->exposed * 1e3);
+    text += "  updates there " + time_text(seconds->busy) +
+            " a step, as predicted; they and copies hold the device up for " + time_text(seconds->exposed) +
+            "\n";
   return text + links_text(assembly, forecast) + shared_text(forecast);
 }
 

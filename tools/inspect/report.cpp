@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "base/narrow.hpp"
 #include "base/text.hpp"
+#include "estimate/number_text.hpp"
 #include "inspect/assumed.hpp"
 #include "inspect/dealt_report.hpp"
 #include "inspect/offload_report.hpp"
@@ -20,16 +21,6 @@
 
 namespace prun {
 namespace {
-
-std::string count_text(double count) {
-  constexpr const char* units[] = {"", " k", " M", " G", " T", " P"};
-  int unit = 0;
-  while (count >= 1000 && unit < 5) {
-    count /= 1000;
-    ++unit;
-  }
-  return format(unit ? "%.2f%s" : "%.0f%s", count, units[unit]);
-}
 
 // Says whether there is anything to report about it.
 bool recomputes(const Assembly& assembly) {
@@ -181,8 +172,6 @@ std::string purposes_text(const Program& program, const Plan& plan) {
   return text;
 }
 
-std::string seconds_text(double seconds) { return format(seconds < 10 ? "%.2f s" : "%.0f s", seconds); }
-
 // Says which memory a save passes through, and for how long it holds up training.
 std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
   const ProcessNeed& need = assembly.process_need();
@@ -192,12 +181,12 @@ std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
                      size(need.save_bytes) + " of its process\n";
   if (!forecast.save) return text;
   const SaveForecast& save = *forecast.save;
-  text += "            " + seconds_text(save.seconds) + " until one is on the disk, which takes " +
+  text += "            " + time_text(save.seconds) + " until one is on the disk, which takes " +
           size_text(*assembly.recipe().bytes("run.save_rate")) + "/s (run.save_rate); ";
   if (save.delay)
-    return text + "it holds training up for " + seconds_text(*save.delay) +
+    return text + "it holds training up for " + time_text(*save.delay) +
            (save.of_drives ? ", as if it went to the drives that state lies on\n" : "\n");
-  return text + "it holds training up for " + seconds_text(save.still) + " less what passes are under way\n";
+  return text + "it holds training up for " + time_text(save.still) + " less what passes are under way\n";
 }
 
 // Says what a step of each size of the batch is and takes, where the batch grows.
@@ -214,8 +203,8 @@ std::string ramp_text(const Assembly& assembly, const Forecast& forecast) {
                                         : detail::concat("steps ", stretch.first_step, " to ", end, ": ");
     text += batch.text();
     if (seconds)
-      text +=
-          format(", %.1f ms, %.0f tokens/s", *seconds * 1e3, static_cast<double>(batch.tokens()) / *seconds);
+      text += ", " + time_text(*seconds) + ", " + rate_text(static_cast<double>(batch.tokens()) / *seconds) +
+              " tokens/s";
     text += "\n";
   }
   return text;
@@ -233,8 +222,8 @@ std::string period_text(const Assembly& assembly, const Forecast& forecast) {
   text += "; it sends " + size_text(narrow<std::int64_t>(full)) + ", the others " +
           size_text(narrow<std::int64_t>(period.sent));
   if (period.between)
-    text += format(" in %.1f ms; %.1f ms on average, %.0f tokens/s", *period.between * 1e3,
-                   *period.mean * 1e3, static_cast<double>(assembly.batch().tokens()) / *period.mean);
+    text += " in " + time_text(*period.between) + "; " + time_text(*period.mean) + " on average, " +
+            rate_text(static_cast<double>(assembly.batch().tokens()) / *period.mean) + " tokens/s";
   return text + "\n";
 }
 
@@ -242,15 +231,15 @@ std::string forecast_text(const Assembly& assembly, const Forecast& forecast) {
   if (!forecast.prediction) return "prediction  none: " + forecast.missing + "\n";
   const Simulation& simulation = forecast.prediction->simulation;
   const double exposed = forecast.exposed.communication;
-  std::string text =
-      format("prediction  %.1f ms a step, %.0f tokens/s, exposed communication %.1f ms (%.1f %%)\n",
-             simulation.step_seconds * 1e3, tokens_per_second(assembly, simulation), exposed * 1e3,
-             100 * exposed / simulation.step_seconds);
+  std::string text = "prediction  " + time_text(simulation.step_seconds) + " a step, " +
+                     rate_text(tokens_per_second(assembly, simulation)) +
+                     " tokens/s, exposed communication " + time_text(exposed) +
+                     format(" (%.1f %%)\n", 100 * exposed / simulation.step_seconds);
   if (const double slowed = simulation.slowed_by_exchanges(); slowed > 0)
-    text += format("  %.1f ms of these because kernels are slower beside exchanges\n", slowed * 1e3);
+    text += "  " + time_text(slowed) + " of the step because kernels are slower while ranks communicate\n";
   if (const auto& range = forecast.prediction->range)
-    text += format("  between %.1f and %.1f ms\n", simulation.step_seconds * range->first * 1e3,
-                   simulation.step_seconds * range->second * 1e3);
+    text += "  between " + time_text(simulation.step_seconds * range->first, 2) + " and " +
+            time_text(simulation.step_seconds * range->second, 2) + "\n";
   for (const std::string& note : forecast.prediction->notes) text += "  " + note + "\n";
   return text;
 }

@@ -11,6 +11,7 @@
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "estimate/costs_file.hpp"
+#include "estimate/number_text.hpp"
 #include "measure/comm_bench.hpp"
 #include "measure/io_bench.hpp"
 #include "measure/kernel_bench.hpp"
@@ -135,9 +136,10 @@ Recipe recipe_of_comm(const Arguments& arguments, Opened& opened) {
 std::string exchange_line(const ExchangeKey& key, const ExchangeCurve& curve) {
   const ExchangePoint &first = curve.points.front(), &last = curve.points.back();
   const double rate = static_cast<double>(last.bytes) / last.seconds / 1e9;
-  return format("%-16s among %lld: %7.1f us for %lld bytes, %6.2f GB/s at %lld MiB, bus %6.2f GB/s\n",
-                name_of(key.kind), static_cast<long long>(key.members), first.seconds * 1e6,
-                static_cast<long long>(first.bytes), rate, static_cast<long long>(last.bytes >> 20),
+  const auto size = [](std::int64_t bytes) { return size_text(bytes); };
+  return format("%-16s among %lld: %8s for %s, %6.2f GB/s at %s, bus %6.2f GB/s\n", name_of(key.kind),
+                static_cast<long long>(key.members), time_text(first.seconds).c_str(),
+                size(first.bytes).c_str(), rate, size(last.bytes).c_str(),
                 rate * bus_share(key.kind, key.members));
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/format.hpp"
 #include "base/text.hpp"
+#include "estimate/number_text.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
@@ -45,7 +46,7 @@ void PartsDone::advance() {
 }
 
 std::string PartsDone::text(int done, int parts, double seconds) {
-  return format("%d of %d, about %.0f s left", done, parts, seconds / done * (parts - done));
+  return format("%d of %d, about ", done, parts) + time_text(seconds / done * (parts - done), 2) + " left";
 }
 
 double busy_cores(std::string_view before, std::string_view after, double cores) {

@@ -5,6 +5,7 @@
 #include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "estimate/number_text.hpp"
 
 namespace prun {
 namespace {
@@ -41,9 +42,9 @@ Cells cells_of(const std::vector<RecipeRow>& rows, const RecipeRow& row) {
   }
   const SettingCost& cost = row.cost();
   const std::optional<double> speed = speed_of(rows, row);
-  cells.push_back(format("%.3f ms", cost.step_seconds * 1e3));
+  cells.push_back(time_text(cost.step_seconds));
   cells.push_back(format("%.1f %%", 100 * row.spread()));
-  cells.push_back(format("%.0f", cost.tokens_per_second));
+  cells.push_back(rate_text(cost.tokens_per_second));
   cells.push_back(speed ? format("%.2f", *speed) : "-");
   cells.push_back(size_text(cost.planned_bytes));
   cells.push_back(cost.measured_bytes > 0 ? size_text(cost.measured_bytes) : "-");

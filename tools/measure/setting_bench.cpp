@@ -8,6 +8,7 @@
 #include "base/median.hpp"
 #include "base/text.hpp"
 #include "estimate/moved_bytes.hpp"
+#include "estimate/number_text.hpp"
 #include "plugin/traits.hpp"
 
 namespace prun {
@@ -210,8 +211,8 @@ void compare_with_first(const SettingBench& bench, std::vector<SettingResult>& r
 std::string header_of(const SettingBench& bench) {
   const std::string of_first = "of " + bench.settings.list.front().name;
   const std::string elsewhere =
-      bench.moves ? format("%12s %12s %12s %12s ", "host", "moved a step", "drives", "moved a step") : "";
-  return format("%-*s %12s %12s %8s %12s %12s %s%12s %16s\n", width_of(bench), bench.settings.name.c_str(),
+      bench.moves ? format("%12s %12s %12s %12s ", "host", "host copies", "drives", "drive copies") : "";
+  return format("%-*s %12s %12s %8s %12s %12s %s%12s %19s\n", width_of(bench), bench.settings.name.c_str(),
                 "step", "tokens/s", of_first.c_str(), "planned", "in use", elsewhere.c_str(), "sent a step",
                 "exposed comm");
 }
@@ -226,17 +227,18 @@ std::string line_of(const SettingBench& bench, const SettingResult& result, cons
   const std::string of_first =
                         comparable ? format("%.2f", cost.step_seconds / first.cost->step_seconds) : "-",
                     in_use = cost.measured_bytes > 0 ? size(cost.measured_bytes) : "-",
-                    exposed = cost.exposed_seconds ? format("%.3f ms %5.1f%%", *cost.exposed_seconds * 1e3,
-                                                            *cost.exposed_seconds / cost.step_seconds * 100)
-                                                   : "-",
+                    exposed = cost.exposed_seconds
+                                  ? time_text(*cost.exposed_seconds) +
+                                        format(" %5.1f%%", *cost.exposed_seconds / cost.step_seconds * 100)
+                                  : "-",
                     elsewhere = bench.moves
                                     ? format("%12s %12s %12s %12s ", size(cost.host_bytes).c_str(),
                                              size(cost.moved_bytes).c_str(), size(cost.disk_bytes).c_str(),
                                              size(cost.drives_moved_bytes).c_str())
                                     : "";
-  return format("%-*s %9.3f ms %12.0f %8s %12s %12s %s%12s %16s\n", width_of(bench), result.setting.c_str(),
-                cost.step_seconds * 1e3, cost.tokens_per_second, of_first.c_str(),
-                size(cost.planned_bytes).c_str(), in_use.c_str(), elsewhere.c_str(),
+  return format("%-*s %12s %12s %8s %12s %12s %s%12s %19s\n", width_of(bench), result.setting.c_str(),
+                time_text(cost.step_seconds).c_str(), rate_text(cost.tokens_per_second).c_str(),
+                of_first.c_str(), size(cost.planned_bytes).c_str(), in_use.c_str(), elsewhere.c_str(),
                 size(cost.sent_bytes).c_str(), exposed.c_str());
 }
 
@@ -296,9 +298,8 @@ std::string markdown_of(const SettingBench& bench, const std::vector<SettingResu
     if (const std::optional<SettingCost>& cost = result.cost)
       cells.insert(
           cells.end(),
-          {format("%.3f ms", cost->step_seconds * 1e3), format("%.0f", cost->tokens_per_second),
-           size_text(cost->planned_bytes), cost->measured_bytes > 0 ? size_text(cost->measured_bytes) : "-",
-           size_text(cost->sent_bytes),
+          {time_text(cost->step_seconds), rate_text(cost->tokens_per_second), size_text(cost->planned_bytes),
+           cost->measured_bytes > 0 ? size_text(cost->measured_bytes) : "-", size_text(cost->sent_bytes),
            cost->exposed_seconds ? format("%.1f %%", *cost->exposed_seconds / cost->step_seconds * 100)
                                  : "-"});
     else

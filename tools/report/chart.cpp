@@ -60,8 +60,9 @@ void add_axes(Html& page, const Range& steps, const Range& values) {
                  {{"x", coordinate(left - 6)}, {"y", y}, {"class", "tick y"}});
   }
   const double wide = std::max(1.0, tick_distance(steps.high - steps.low, 7));
-  for (double at = std::ceil(steps.low / wide) * wide; at <= steps.high; at += wide)
-    page.element("text", number_text(at),
+  const double first = std::ceil(steps.low / wide) * wide;
+  for (double at = first; at <= steps.high; at += wide)
+    page.element("text", (at == first ? "step " : "") + number_text(at),
                  {{"x", coordinate(x_of(steps, at))}, {"y", coordinate(height - 8)}, {"class", "tick x"}});
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/text.hpp"
+#include "estimate/number_text.hpp"
 #include "report/chart.hpp"
 #include "report/page.hpp"
 
@@ -14,15 +15,13 @@ namespace {
 constexpr double width = 960, height = 320, left = 90, right = 40, bottom = 40, top = 12;
 
 std::string at(double value) { return format("%.2f", value); }
-// Times of steps go from microseconds to minutes.
-std::string time_text(double seconds) {
-  if (seconds < 1) return format("%.3g ms", seconds * 1e3);
-  return seconds < 1000 ? format("%.3g s", seconds) : format("%.0f s", seconds);
-}
 std::string bytes_of(const TunedCandidate& one) { return size_text(one.planned.device_bytes); }
 
 // So many times the best's time is drawn: what takes longer would press all others onto a line.
 constexpr double most_times = 3;
+
+// A layout must be this much quicker than a smaller one to be named beside it: both would have one time.
+constexpr double least_gain = 0.995;
 
 bool is_drawn(const TunedCandidate& one, const TuneResult& result) {
   return one.planned.step_seconds <= most_times * result.best.front().planned.step_seconds;
@@ -53,8 +52,9 @@ class Drawing {
     for (double bytes = 0; bytes <= bytes_; bytes += size)
       page_.element("text", size_text(bytes),
                     {{"class", "middle"}, {"x", at(x_of(bytes))}, {"y", at(height - 22)}});
-    page_.element("text", "memory of the fullest rank's device, and the time of a step (logarithmic)",
+    page_.element("text", "memory of the fullest rank's device",
                   {{"class", "middle"}, {"x", at((left + width) / 2)}, {"y", at(height - 6)}});
+    page_.element("text", "time of a step, logarithmic", {{"x", at(left + 6)}, {"y", at(top + 10)}});
   }
 
   void frontier(const std::vector<const TunedCandidate*>& of) {
@@ -118,7 +118,8 @@ std::vector<const TunedCandidate*> frontier_of(const std::vector<TunedCandidate>
   });
   std::vector<const TunedCandidate*> frontier;
   for (const TunedCandidate* one : order)
-    if (frontier.empty() || one->planned.step_seconds < frontier.back()->planned.step_seconds)
+    if (frontier.empty() || one->planned.step_seconds < frontier.back()->planned.step_seconds *
+                                                            (one == &layouts.front() ? 1 : least_gain))
       frontier.push_back(one);
   return frontier;
 }
@@ -128,21 +129,24 @@ void add_layouts(Html& page, const TuneResult& result) {
   const std::vector<const TunedCandidate*> frontier = frontier_of(result.best);
   const auto slow = std::count_if(result.best.begin(), result.best.end(),
                                   [&](const TunedCandidate& one) { return !is_drawn(one, result); });
-  page.element("p", detail::concat("The recipe leaves its layout open. Of ", result.looked_at,
-                                   " ways that were looked at ", result.planned, " were planned; ",
-                                   static_cast<std::int64_t>(result.best.size()) - slow,
-                                   " that differ are drawn, the one that is taken largest",
-                                   slow > 0 ? detail::concat(", and not ", slow, " that take more than ",
-                                                             most_times, " times as long as it")
-                                            : std::string(),
-                                   ". On the line none is quicker in as much memory or less."));
+  page.element(
+      "p", detail::concat("The recipe leaves its layout open. prun considered ", result.looked_at,
+                          " layouts and planned ", result.planned, ". The chart shows the ",
+                          static_cast<std::int64_t>(result.best.size()) - slow, " distinct ones",
+                          slow > 0 ? detail::concat(", without ", slow, " that take more than ", most_times,
+                                                    " times as long as the best")
+                                   : std::string(),
+                          "; the large dot is the one chosen. No layout is faster than the line with "
+                          "the same memory."));
   draw(page, result, frontier);
   std::vector<std::vector<std::string>> rows;
   rows.reserve(frontier.size());
   for (const TunedCandidate* one : frontier)
     rows.push_back({bytes_of(*one), time_text(one->planned.step_seconds),
-                    format("%.0f", one->planned.tokens_per_second), one->text});
+                    rate_text(one->planned.tokens_per_second), one->text});
+  page.open("div", {{"class", "plain"}});
   add_table(page, "those on the line", {"memory", "a step", "tokens/s", "layout"}, rows);
+  page.close();
   for (const std::string& line : result.why) page.element("p", line, {{"class", "note"}});
   page.close();
 }

@@ -52,9 +52,9 @@
     const room = low === high ? (Math.abs(low) || 1) * 0.1 : 0;
     return [low - room, high + room];
   };
-  const ticks = (low, high, count) => {
+  const ticks = (low, high, count, least = 0) => {
     const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => raw <= candidate);
+    const step = Math.max(least, [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => raw <= candidate));
     const list = [];
     for (let at = Math.ceil(low / step) * step; at <= high; at += step) list.push(Math.abs(at) < step * 1e-9 ? 0 : at);
     return list;
@@ -116,8 +116,9 @@
         this.axes.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y, y2: y }));
         this.axes.append(svg("text", { class: "tick y", x: left - 6, y: y }, tickText(value)));
       }
-      for (const at of ticks(this.xs[0], this.xs[1], 7))
-        this.axes.append(svg("text", { class: "tick x", x: this.sx(at), y: height - 8 }, number(at) + (view.byTime ? " s" : "")));
+      ticks(this.xs[0], this.xs[1], 7, view.byTime ? 0 : 1).forEach((at, i) =>
+        this.axes.append(svg("text", { class: "tick x", x: this.sx(at), y: height - 8 },
+                             view.byTime ? number(at) + " s" : (i === 0 ? "step " : "") + number(at))));
     }
 
     // The point of each curve nearest to a place on the axis.

@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/text.hpp"
+#include "estimate/number_text.hpp"
 #include "inspect/memory_use.hpp"
 #include "inspect/purposes.hpp"
 #include "inspect/report.hpp"
@@ -22,7 +23,6 @@ constexpr std::int64_t most_ranks = 16;
 std::string bytes_of(std::int64_t bytes) { return size_text(bytes); }
 std::string at(double value) { return format("%.2f", value); }
 std::string percent(double share) { return format("%.1f %%", 100 * share); }
-std::string milliseconds(double seconds) { return format("%.3f ms", seconds * 1e3); }
 
 void add_key(Html& page, std::initializer_list<std::pair<const char*, const char*>> classes) {
   page.open("p");
@@ -112,7 +112,9 @@ void draw_use(Html& page, const MemoryUse& use) {
   page.element(
       "line", "",
       {{"class", "peak"}, {"x1", middle}, {"x2", middle}, {"y1", at(top)}, {"y2", at(height - bottom)}});
-  for (const std::int64_t bytes : {std::int64_t{0}, use.always, most})
+  std::vector<std::int64_t> ticks = {0, most};
+  if (std::min(y(0) - y(use.always), y(use.always) - y(most)) > 12) ticks.push_back(use.always);
+  for (const std::int64_t bytes : ticks)
     page.element("text", bytes_of(bytes), {{"class", "tick y"}, {"x", at(left - 6)}, {"y", at(y(bytes))}});
   page.element("text", "calls of a step that compute, in their order",
                {{"class", "middle"}, {"x", at((left + width) / 2)}, {"y", at(height - 6)}});
@@ -203,7 +205,9 @@ void draw_timeline(Html& page, const Timeline& timeline) {
     page.element("text", percent(of.idle), {{"x", at(width - right + 6)}, {"y", at(y + 13)}});
   }
   page.element("text", "0", {{"x", at(left)}, {"y", at(height - 4)}});
-  page.element("text", number_text(timeline.end) + " " + timeline.unit,
+  page.element("text",
+               timeline.unit == "ms" ? time_text(timeline.end * 1e-3)
+                                     : number_text(timeline.end) + " " + timeline.unit,
                {{"class", "end"}, {"x", at(width - right)}, {"y", at(height - 4)}});
   page.element("text", "idle", {{"x", at(width - right + 6)}, {"y", at(height - 4)}});
   page.close().close();
@@ -313,8 +317,8 @@ double most_planned(const Assembly& assembly, const RunLog* log) {
 }
 
 std::vector<Compared> compared(const Assembly& assembly, const Forecast& forecast, const RunLog* log) {
-  Compared step{"a step", -1, -1, [](double value) { return milliseconds(value); }};
-  Compared rate{"tokens a second", -1, -1, [](double value) { return number_text(value); }};
+  Compared step{"a step", -1, -1, [](double value) { return time_text(value); }};
+  Compared rate{"tokens a second", -1, -1, rate_text};
   Compared exposed{"exposed communication of a step", -1, -1, [](double value) { return percent(value); }};
   Compared memory{"host memory of the largest rank: its plan and its process", -1, -1,
                   [](double value) { return size_text(value); }};

@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "base/text.hpp"
 #include "base/utc.hpp"
+#include "estimate/number_text.hpp"
 #include "prun/plugin.hpp"
 #include "report/page.hpp"
 #include "report/plan_page.hpp"
@@ -25,14 +26,6 @@ constexpr std::int64_t most_failures = 64 << 10;
 
 std::string clock_text(double seconds) {
   return seconds > 0 && seconds < 1e11 ? utc_text(static_cast<std::time_t>(seconds)) : "?";
-}
-
-std::string duration_text(double seconds) {
-  if (seconds < 1) return format("%.0f ms", seconds * 1e3);
-  if (seconds < 60) return format("%.1f s", seconds);
-  const auto whole = static_cast<long long>(seconds);
-  if (whole < 3600) return format("%lldm%02llds", whole / 60, whole % 60);
-  return format("%lldh%02lldm", whole / 3600, whole / 60 % 60);
 }
 
 // ------------------------------------------------------------------- sections
@@ -55,13 +48,13 @@ void add_summary(Html& page, const std::vector<Looked>& runs) {
     } else {
       const LoggedStep& last = log.steps.back();
       const double median = step_seconds_at(log, 0.5);
-      row.insert(row.end(), {std::to_string(last.step) + " of " + std::to_string(log.steps_to_do),
-                             number_text(last.loss), number_text(last.grad_norm), clipped_text(last),
-                             format(median < 1 ? "%.4g ms" : "%.0f ms", median * 1e3),
-                             median > 0 ? format("%.0f", value_at(log, 0.5, &LoggedStep::tokens_per_second))
-                                        : std::string()});
+      row.insert(
+          row.end(),
+          {std::to_string(last.step) + " of " + std::to_string(log.steps_to_do), number_text(last.loss),
+           number_text(last.grad_norm), clipped_text(last), time_text(median),
+           median > 0 ? rate_text(value_at(log, 0.5, &LoggedStep::tokens_per_second)) : std::string()});
     }
-    row.push_back(duration_text(log.last_time() - log.first_time()));
+    row.push_back(time_text(log.last_time() - log.first_time()));
     rows.push_back(row);
   }
   open_section(page, "summary-section", "Summary");
@@ -132,8 +125,7 @@ void add_time(Html& page, const RunLog& log) {
                            {"x", format("%.2f", x)},
                            {"width", format("%.2f", wide)},
                            {"height", format("%.0f", height)}});
-        page.element("title", account.shares[i].name + ", " + duration_text(account.shares[i].seconds))
-            .close();
+        page.element("title", account.shares[i].name + ", " + time_text(account.shares[i].seconds)).close();
       }
       x += wide;
     }
@@ -141,10 +133,10 @@ void add_time(Html& page, const RunLog& log) {
     std::vector<std::vector<std::string>> rows;
     for (const TimeShare& share : account.shares)
       if (share.seconds > 0)
-        rows.push_back({share.name, format("%.3f s", share.seconds),
-                        format("%.1f %%", 100 * share.seconds / whole), share.meaning});
-    add_table(page, format("%.3f s from the first line of the log to the last", account.wall),
-              {"", "seconds", "share", "what it is"}, rows);
+        rows.push_back({share.name, time_text(share.seconds), format("%.1f %%", 100 * share.seconds / whole),
+                        share.meaning});
+    add_table(page, time_text(account.wall) + " from the first line of the log to the last",
+              {"", "time", "share", "what it is"}, rows);
   }
   if (account.measured == 0)
     page.element("p", "Exposed communication was not measured: it counts as computing.", {{"class", "note"}});
@@ -185,11 +177,20 @@ void add_ranks(Html& page, const RunLog& log) {
   if (!log.finish || log.finish->memory.empty()) return;
   std::vector<std::vector<std::string>> rows;
   const auto text = [](std::int64_t bytes) { return bytes > 0 ? size_text(bytes) : "-"; };
-  for (const RankMemory& rank : log.finish->memory)
-    if (rows.size() < 1024)
-      rows.push_back({std::to_string(rows.size()), text(rank.plan_bytes), text(rank.process_bytes),
-                      text(planned_bytes(rank)), text(rank.peak_bytes), text(rank.device_plan_bytes),
-                      text(rank.device_bytes)});
+  std::size_t first = 0;  // number of the first rank of the last row
+  for (std::size_t number = 0; number < std::min<std::size_t>(log.finish->memory.size(), 1024); ++number) {
+    const RankMemory& rank = log.finish->memory[number];
+    std::vector<std::string> row = {std::to_string(number),   text(rank.plan_bytes),
+                                    text(rank.process_bytes), text(planned_bytes(rank)),
+                                    text(rank.peak_bytes),    text(rank.device_plan_bytes),
+                                    text(rank.device_bytes)};
+    if (!rows.empty() && std::equal(row.begin() + 1, row.end(), rows.back().begin() + 1)) {
+      rows.back().front() = detail::concat(first, " to ", number);
+      continue;
+    }
+    first = number;
+    rows.push_back(std::move(row));
+  }
   open_section(page, "ranks-section", "Memory of ranks");
   add_table(page, "as planned, and as the system said at the end",
             {"rank", "plan", "process", "both planned", "peak", "plan on the device", "in use on the device"},
@@ -263,9 +264,10 @@ std::string run_page(const std::vector<fs::path>& folders, const AddPlan& add_pl
   add_recipe(body, recipe_lines_of(first.folder));
   add_versions(body, text_in(first.folder / "plugins.json"));
   const LoggedStart& start = *first.log.start();
-  const std::string facts = detail::concat(
-      first.folder.string(), " · begun ", clock_text(first.log.first_time()), " · ", start.parameters,
-      " parameters · ", start.tokens_per_step, " tokens a step · ", start.device, " · ", made_text());
+  const std::string facts =
+      detail::concat(first.folder.string(), " · begun ", clock_text(first.log.first_time()), " · ",
+                     count_text(static_cast<double>(start.parameters)), " parameters · ",
+                     start.tokens_per_step, " tokens a step · ", start.device, " · ", made_text());
   return whole_page(first.name, facts, charts, body);
 }
 
@@ -275,11 +277,11 @@ std::string recipe_page(const Assembly& assembly, PluginHost& plugins, const For
   if (layouts) add_layouts(body, *layouts);
   add_plan(body, assembly, plugins, forecast, nullptr);
   add_recipe(body, recipe_lines(assembly.recipe().resolved_toml()));
-  return whole_page(
-      printable(assembly.recipe().text("run.name"), longest_name),
-      detail::concat("a recipe, as planned · ", assembly.batch().text(), " · ", assembly.parameters(),
-                     " parameters · ", assembly.device_info().name.view(), " · ", made_text()),
-      {}, body);
+  return whole_page(printable(assembly.recipe().text("run.name"), longest_name),
+                    detail::concat("a recipe, as planned · ", assembly.batch().text(), " · ",
+                                   count_text(static_cast<double>(assembly.parameters())), " parameters · ",
+                                   assembly.device_info().name.view(), " · ", made_text()),
+                    {}, body);
 }
 
 }  // namespace prun

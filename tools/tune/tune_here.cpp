@@ -7,9 +7,9 @@
 #include <fstream>
 #include <set>
 
-#include "base/format.hpp"
 #include "estimate/costs_file.hpp"
 #include "estimate/known_costs.hpp"
+#include "estimate/number_text.hpp"
 #include "measure/comm_bench.hpp"
 #include "measure/kernel_bench.hpp"
 #include "measure/setting_bench.hpp"
@@ -98,10 +98,9 @@ class Here {
     merge_costs(table_file(), found);
     const std::string exchanges =
         found.exchanges.empty() ? "" : detail::concat(" and exchanges among ", result.ranks, " ranks");
-    result.left_out.push_back(detail::concat(found.exact.size(), " kernels", exchanges,
-                                             format(" were measured in %.0f s, into ", seconds_since_start()),
-                                             table_file().string(),
-                                             ": another time the answer may be another"));
+    result.left_out.push_back(detail::concat(
+        found.exact.size(), " kernels", exchanges, " were measured in ", time_text(seconds_since_start()),
+        ", into ", table_file().string(), ": another time the answer may be another"));
     if (before != result.best.front().text)
       result.left_out.push_back("before they were measured the best was " + before);
     return result;
@@ -113,8 +112,8 @@ class Here {
     while (seconds_since_start() < here_.measured_seconds) {
       const auto [candidate, need] = least_known(costs, result);
       if (!candidate) break;
-      say(detail::concat("measuring ", need.kernels, " kernels, ",
-                         format("%.3f ms of a step, of ", need.seconds * 1e3), candidate->text));
+      say(detail::concat("measuring ", need.kernels, " kernels, ", time_text(need.seconds), " of a step, of ",
+                         candidate->text));
       bench_rank(plugins_, recipe_of(*candidate, recipe_, plugins_), need.rank, found);
       costs.merge(found);
       any = true;

@@ -5,26 +5,23 @@
 #include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "estimate/number_text.hpp"
 
 namespace prun {
 namespace {
 
-std::string milliseconds(double seconds) {
-  return format(seconds < 0.1 ? "%.2f ms" : "%.0f ms", seconds * 1e3);
-}
-
 std::string size(std::int64_t bytes) { return size_text(bytes); }
 
-// Returns "41.2 ms  12,400 tokens/s  MFU 38 %  1.20 GiB".
+// Returns "41.2 ms  12,400  38.0 %  1.20 GiB ..." below the names of the columns.
 std::string row_of(const TunedCandidate& one, bool were_tried) {
   const Planned& planned = one.planned;
-  std::string row =
-      format("%12s %12.0f", milliseconds(planned.step_seconds).c_str(), planned.tokens_per_second);
+  std::string row = format("%12s %12s", time_text(planned.step_seconds).c_str(),
+                           rate_text(planned.tokens_per_second).c_str());
   row += planned.mfu > 0 ? format(" %6.1f %%", planned.mfu * 100) : format(" %8s", "-");
   row += format(" %11s", size(planned.device_bytes).c_str());
   row += planned.bubble > 0 ? format(" %6.1f %%", planned.bubble * 100) : format(" %8s", "-");
   row += format(" %6.1f %%", 100 * planned.exposed.communication / planned.step_seconds);
-  if (were_tried) row += format(" %12s", one.trained ? milliseconds(*one.trained).c_str() : "-");
+  if (were_tried) row += format(" %12s", one.trained ? time_text(*one.trained).c_str() : "-");
   return row + "  " + one.text + "\n";
 }
 
@@ -54,8 +51,8 @@ std::string details_of(const TunedCandidate& best) {
     text += format("  %-20s %12s  axis %s\n", link.queue.c_str(), size_text(link.bytes).c_str(),
                    link.axis.c_str());
   if (const auto& range = best.planned.range)
-    text += "prediction  between " + milliseconds(best.planned.step_seconds * range->first) + " and " +
-            milliseconds(best.planned.step_seconds * range->second) + "\n";
+    text += "prediction  between " + time_text(best.planned.step_seconds * range->first, 2) + " and " +
+            time_text(best.planned.step_seconds * range->second, 2) + "\n";
   for (const std::string& note : best.planned.notes) text += "  " + note + "\n";
   return text;
 }
