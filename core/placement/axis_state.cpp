@@ -57,10 +57,9 @@ void AxisState::refuse_split_blocks(const Op& op) const {
 }
 
 void AxisState::refuse_blocks(const Value& scales) const {
-  throw_error(
-      ErrorCode::unsupported, "cannot keep moments in 8 bits: axis '", name(), "' splits a dimension of '",
-      scales.name, "' within blocks of ", scales.block,
-      " elements; take another type, such as precision.moments = \"bf16\", or fewer ranks on that axis");
+  throw_error(ErrorCode::unsupported, "cannot keep moments in 8 bits: axis '", name(),
+              "' splits a dimension of '", scales.name, "' within blocks of ", scales.block,
+              " elements; set precision.moments = \"bf16\", or use fewer ranks on that axis");
 }
 
 // Refuses in the recipe's words if the recipe gave the extent.

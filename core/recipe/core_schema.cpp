@@ -91,7 +91,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       ramp.start     | int | 0 | 0..1000000000 | Batch size ramp-up: sequences per step at the start of the run; 0: no ramp-up, unless ramp.sizes is set
       ramp.increment | int | 0 | 0..1000000000 | Sequences added at each increase; increases are spread evenly over ramp.samples
       ramp.samples   | int | 0 | 0..1000000000000000 | Samples to train on until the batch size reaches global
-      ramp.sizes | ints | [] | 1..1000000000 | Custom ramp-up: batch size of each phase before global
+      ramp.sizes | ints | [] | 1..1000000000 | Custom ramp-up: global batch size of each phase before the last, which has batch.global
       ramp.until | ints | [] | 1..1000000000 | Custom ramp-up: last step of each phase in ramp.sizes
     )"},
     {"eval", Form::table, "", "", "Validation loss during training, on data.validation or [[validation]].",
@@ -101,11 +101,11 @@ constexpr std::array<Declaration, 20> declarations = {{
       average | bool | false |        | Also evaluate the averaged weights (optimizer.average), on the same batches
       by_set  | bool | false |        | Also evaluate each set separately, over as many batches of that set
       keep_best | bool | false |       | Save a checkpoint when the validation loss is the lowest so far, and keep it; `best` in the run's folder links to it
-      patience | int | 0 | 0..1000000000 | Early stopping: evaluations in a row without a lower loss after which the run ends; 0: off
+      patience | int | 0 | 0..1000000000 | Early stopping: end the run after this many evaluations in a row without a lower loss; 0: off
     )"},
     {"precision", Form::table, "", "", "Number formats.", R"(
       compute  | choice | fp32  | fp64,fp32,bf16,fp16 | Format of parameters and activations; fp16 uses loss scaling, see [loss_scale]
-      matmul   | choice | compute | compute,fp8 | Format of the factors of matrix products in layers; fp8: e4m3 with a power-of-two scale for each 128 elements along the summed dimension (for weights, each 128 x 128 square); sums and results are as with compute. Not quantized: embedding, head, router, experts, attention, and products whose widths are not multiples of 16 or whose sequences are not multiples of 128
+      matmul   | choice | compute | compute,fp8 | Format in which matrix multiplications of layers take their inputs; fp8: e4m3 with a power-of-two scale for each 128 elements along the summed dimension (for weights, each 128 x 128 square); sums and results are as with compute. Not quantized: embedding, head, router, experts, attention, and products whose widths are not multiples of 16 or whose sequences are not multiples of 128
       first_in_compute | int | 0 | 0..1000000 | With matmul = "fp8": number of first layers whose products stay in compute
       last_in_compute  | int | 0 | 0..1000000 | With matmul = "fp8": number of last layers whose products stay in compute, as do the head's if there are any
       activations | choice | compute | compute,fp8 | With matmul = "fp8": format in which activations that only such products read are saved for backward; fp8: quantized as the products use them, half the bytes of bf16, identical results
@@ -143,7 +143,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       schedule.steps  | int    | 0        | 0.. | Step at which the schedule ends; 0: run.steps
       schedule.decay  | int    | none     | 1.. | With wsd: number of steps of the decay at the end
       schedule.shape  | choice | linear   | linear,cosine,sqrt | With wsd: shape of the decay; sqrt: 1 - sqrt(progress)
-      schedule.power  | float  | 2        | 0.1..10 | With polynomial: exponent of the remaining fraction
+      schedule.power  | float  | 2        | 0.1..10 | With kind = "polynomial": exponent of the fraction of steps that remain; 1: linear
       schedule.at      | ints   | []      | 0.. | With steps or points: step numbers, ascending
       schedule.factors | floats | []      | 0..1000 | With steps or points: factor on lr for each number in schedule.at; steps: used after that step; points: reached at it, linear in between
     )"},

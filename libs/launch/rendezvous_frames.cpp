@@ -186,7 +186,9 @@ std::optional<Frame> FrameReader::next() {
   const auto type = in.number<FrameType>();
   if (!in.good()) return {};
   if (!known(type) || length > limit_)
-    throw_error(ErrorCode::comm_failed, "the other end of the rendezvous sends something else than frames");
+    throw_error(ErrorCode::comm_failed,
+                "cannot read a frame of the rendezvous: the other end sent other bytes; check that no other "
+                "program uses this port");
   if (in.left() < length) return {};
   Frame frame{type, std::string(in.bytes(length))};
   used_ += frame_header + length;

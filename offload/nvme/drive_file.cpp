@@ -47,8 +47,9 @@ int open_nameless(const std::filesystem::path& folder, int flags) {
 std::int64_t room_in(const std::filesystem::path& folder) {
   struct statvfs facts {};
   if (::statvfs(folder.c_str(), &facts) != 0)
-    throw_error(ErrorCode::bad_input, "tier nvme: ", folder.string(), ": ", std::strerror(errno),
-                "; make that folder or name another one in [tier.nvme] paths");
+    throw_error(ErrorCode::bad_input, "cannot use folder ", folder.string(),
+                " of tier nvme: ", std::strerror(errno),
+                "; create it, or set another one in [tier.nvme] paths");
   return bytes_left(facts);
 }
 

@@ -431,9 +431,8 @@ TEST(Store, RefusesWhatDoesNotFit) {
             std::string::npos)
       << said;
   settings.folders.front() = folder / "nowhere";
-  EXPECT_NE(
-      failure_of([&] { Store(settings, mib, make_uring); }).find("make that folder or name another one"),
-      std::string::npos);
+  EXPECT_NE(failure_of([&] { Store(settings, mib, make_uring); }).find("create it, or set another one"),
+            std::string::npos);
 }
 
 TEST(Store, CountsTheRoomOfAllFoldersForEachRank) {

@@ -62,8 +62,8 @@ void check_range(const Sample& sample, std::int64_t index, const DataInfo& info)
   for (std::size_t i = 0; i < sample.tokens.size(); ++i) {
     const std::int32_t token = sample.tokens[i], target = sample.targets[i];
     if (token < 0)
-      throw_error(ErrorCode::bad_input, "token ", i, " of sample ", index, " is ", token,
-                  "; tokens are not negative");
+      throw_error(ErrorCode::bad_input, "cannot use sample ", index, ": its token ", i, " is ", token,
+                  "; return tokens from 0 on");
     if (info.vocab > 0 && std::max(token, target) >= info.vocab)
       throw_error(ErrorCode::bad_input, "sample ", index, " has ", std::max(token, target), " in place ", i,
                   ", and open() says that the vocabulary is ", info.vocab);

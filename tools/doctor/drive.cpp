@@ -77,8 +77,8 @@ Finding drive_finding(const fs::path& folder) {
     const fs::path at = existing_folder(folder);
     const std::int64_t room = free_bytes(at);
     if (room < most_blocks * static_cast<std::int64_t>(block))
-      throw_error(ErrorCode::storage, at.string(), ": ", size_text(room),
-                  " free; remove what is not needed, or name another folder in run.out");
+      throw_error(ErrorCode::storage, "cannot measure the drive of ", at.string(), ": ", size_text(room),
+                  " free; delete files, or set run.out to another folder");
     FileDescriptor file = open_nameless(at, O_DIRECT);
     direct = file.is_open();
     if (!direct) file = open_nameless(at, 0);

@@ -125,7 +125,8 @@ PRUN_PLUGIN(
     comm, prun::ucx::UcxComm, "ucx", "0.1.0", "Host memory over shared memory, TCP or RDMA, with UCX",
     "shared_folder=UCX_POSIX_DIR; log=PRUN_UCX_LOG",
     "chunk_kib | int | 512 | 4..1048576 | Message size of a pipelined collective, in KiB\n"
-    "small_kib | int | 32 | 0..1048576 | Collectives of up to this many KiB use as few messages as possible\n"
+    "small_kib | int | 32 | 0..1048576 | Use as few messages as possible for collectives of up to this many "
+    "KiB, in place of a pipeline\n"
     "spin_us | int | 100 | 0..1000000 | Microseconds that a thread polls for messages before it sleeps\n"
     "shared_memory | bool | true | | Use shared memory within a machine; false: communicate as between "
     "machines\n");

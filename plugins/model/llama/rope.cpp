@@ -164,8 +164,8 @@ RopeConfig read_by_kind(const Options& config, const Family& family) {
              others = read_rope(config, family, full, family.rope_base);
   if (family.rope_keys == RopeKeys::tables && windowed == others) return {others, 0};
   if (windowed.factor != 1)
-    throw_error(ErrorCode::bad_input, "'", near, "factor' is ", windowed.factor,
-                ", and positions of windowed layers are not slowed down in this model");
+    throw_error(ErrorCode::bad_input, "cannot read '", near, "factor' = ", windowed.factor,
+                ": layers with a window have no rope scaling in this model; set it to 1");
   return {others, windowed.base};
 }
 
