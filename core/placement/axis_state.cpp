@@ -62,7 +62,7 @@ void AxisState::refuse_blocks(const Value& scales) const {
               " elements; set precision.moments = \"bf16\", or use fewer ranks on that axis");
 }
 
-// Refuses in the recipe's words if the recipe gave the extent.
+// If the recipe gave the extent, names the recipe's key.
 void AxisState::refuse_parts(const Value& value, const Dim& dim, std::int64_t parts,
                              const std::string& axes) const {
   if (value.block > 1) refuse_blocks(value);

@@ -1,5 +1,8 @@
-// Holds the placement of every value on one axis of the mesh, at the point of the step that the pass has
-// reached.
+// Tracks the placement of every value on one axis of the mesh while a pass walks through a step.
+//
+// Example: with `dp = 2`, the gradient of a weight becomes partial in `backward` and replicated after the
+// all-reduce in `reduce`. settle() records the placement that memory is laid out by; change() records the
+// later one.
 #pragma once
 
 #include <map>
@@ -21,25 +24,24 @@ class AxisState {
   AxisId axis() const { return axis_; }
   std::string name() const { return program_.mesh().name(axis_); }
   std::int64_t extent() const { return program_.mesh().extent(axis_); }
-  // Returns the dimensions to shard on this axis in the order of requests; those of ops alone come last.
+  // Splits requested for ops only come last.
   const std::vector<Split>& splits() const { return splits_; }
 
   AxisPlacement now(Id id) const {
     const auto found = now_.find(id);
     return found == now_.end() ? program_.value(id).on(axis_) : found->second;
   }
-  // Says whether the value is sharded in a way that only ops that want another dimension whole use.
+  // True if the value is sharded along a dimension that was requested for ops only (SplitScope::ops).
   bool is_away(Id id) const;
-  // Says whether the op finds a value that varies: its results vary too, unless they are sharded or partial.
+  // True if an operand varies; the results then vary too, unless they are sharded or partial.
   bool reads_varying(const Op& op) const;
-  // Changes the placement from here on; memory stays laid out as it was.
+  // Changes the placement from here on; the memory layout stays.
   void change(Id id, const AxisPlacement& placement) { now_[id] = placement; }
-  // Records the placement for good: memory is laid out by it.
+  // Fixes the placement; memory is laid out by it.
   void settle(Id id, const AxisPlacement& placement);
   // Throws an Error unless the axis splits that dimension of the value into equal parts.
   void check_divides(const Value& value, const Name& name) const;
-  // Throws an Error that says so if the op wants its dimensions whole because its operands come in blocks of
-  // 8 bits.
+  // Throws an Error if an operand has 8-bit blocks: the op then needs its dimensions unsharded.
   void refuse_split_blocks(const Op& op) const;
 
   template <class... Parts>

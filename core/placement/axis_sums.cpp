@@ -9,7 +9,7 @@ namespace {
 
 // ------------------------------------------------------------ gradient sums
 
-// Sums gradients over the ranks of an axis, in functions of their own, which may run under backward.
+// Gradient sums over the ranks of an axis go to a separate function, so that they can overlap backward.
 
 template <class Wanted>
 Id first_in_reduce(const Program& program, Id segment, Wanted&& wanted) {
@@ -18,7 +18,8 @@ Id first_in_reduce(const Program& program, Id segment, Wanted&& wanted) {
   return none;
 }
 
-// Sums a value over its axis, before that op; it takes the largest if it is a partial maximum.
+// Adds an in-place all-reduce of the value before op `before`: a sum, or a maximum if the value is a
+// partial maximum.
 void add_sum(const AxisState& axis, Id segment, FunctionKind function, Id id, Id before) {
   const AttrValue along = axis_attr(axis.axis());
   const char* const kind =
@@ -26,8 +27,9 @@ void add_sum(const AxisState& axis, Id segment, FunctionKind function, Id id, Id
   axis.program().add_op(segment, function, Part::input, kind, {id}, std::span(&along, 1), before);
 }
 
-// Sums a gradient in `reduce`. If it travels in another type than it is kept in, all casts to that type come
-// first and all casts back last, so that it is one exchange.
+// Sums a gradient in `reduce`. If `precision.reduce` differs from the type of the gradient, the function
+// first casts all gradients, then reduces, then casts all back, so that the all-reduces form one
+// collective.
 void sum_gradient(AxisState& axis, Id id) {
   Program& program = axis.program();
   const Id segment = program.value(id).segment;
@@ -42,7 +44,7 @@ void sum_gradient(AxisState& axis, Id id) {
   const Id known = first_in_reduce(
       program, segment, [&](const Op& op) { return op.def->converts && op.operands.front() == id; });
   if (known != none) {
-    // The gradient has been summed over another axis: the sum of those sums is what is cast back.
+    // The gradient was summed over another axis before: reduce that sum again before it is cast back.
     const Id narrow = program.op(known).operands.back();
     add_sum(axis, segment, FunctionKind::reduce, narrow, first_in_reduce(program, segment, casts_back));
     axis.change(narrow, AxisPlacement::replicated());
@@ -68,7 +70,7 @@ void AxisSums::sum_in_place(Id id, const Op& op, Id before) {
   summed_.insert(id);
   axis_.change(id, AxisPlacement::replicated());
   if (const auto twin = twins_.find(id); twin != twins_.end()) {
-    // Counts that all ranks had alike are added at the end.
+    // Add what all ranks counted identically, once.
     program_.add_op(op.segment, op.function, Part::input, base_ops::accumulate, {twin->second, id}, {},
                     before);
     twins_.erase(twin);
@@ -84,7 +86,7 @@ void AxisSums::produce(const Op& op, Id op_id, std::size_t i, const AxisPlacemen
   } else if (role == Role::activation) {
     axis_.settle(id, placement);
   } else if (program_.value(id).on(axis_.axis()).is_varying() && role != Role::runtime) {
-    // A varying value stays each rank's own, whatever the rank adds.
+    // A varying value keeps varying, whatever is added to it.
     if (placement.is_sharded() || placement.is_maximum())
       axis_.refuse(op, "'", program_.value(id).name, "' is each rank's own but would be written ",
                    to_text(placement));
@@ -102,8 +104,7 @@ void AxisSums::produce(const Op& op, Id op_id, std::size_t i, const AxisPlacemen
   }
 }
 
-// Says whether the op reads tensors that are each rank's own. Of numbers of the step, such as `keep`, it is
-// known later whether ranks agree on them.
+// True if an operand tensor varies. Scalars of the step, such as `keep`, are checked later.
 bool AxisSums::reads_varying_tensors(const Op& op) const {
   for (std::size_t i = 0; i < op.operands.size(); ++i)
     if (op.operands[i] != none && op.access(i) == Access::read &&
@@ -126,7 +127,7 @@ void AxisSums::accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlace
     if (summed_.count(id) != 0)
       axis_.refuse(op, "adds a partial sum to '", program_.value(id).name,
                    "', which has been read whole before");
-    // So far it holds what is alike everywhere: that becomes the twin's.
+    // Everything added so far was replicated: it belongs to the twin.
     redirect(id, twin_of(id));
     axis_.settle(id, placement);
   } else {
@@ -134,7 +135,7 @@ void AxisSums::accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlace
   }
 }
 
-// Refuses to add sums to maxima, or maxima to sums.
+// Refuses to add sums to maxima and maxima to sums.
 void AxisSums::check_joins(const Op& op, std::size_t i, const AxisPlacement& placement) const {
   const Value& value = program_.value(op.operands[i]);
   const bool begins = op.def->clears || op.access(i) == Access::write || cleared_.count(op.operands[i]) != 0;
@@ -145,8 +146,7 @@ void AxisSums::check_joins(const Op& op, std::size_t i, const AxisPlacement& pla
                  lies.is_maximum() ? to_text(lies) : "a sum");
 }
 
-// Folds into a maximum: the largest of what all ranks have is the same, whether some of it is alike on all of
-// them or not.
+// Takes the maximum. Replicated and partial contributions may mix: the maximum over ranks is the same.
 void AxisSums::fold(const Op& op, std::size_t i, const AxisPlacement& placement, bool folds) {
   const Id id = op.operands[i];
   cleared_.erase(id);
@@ -172,13 +172,13 @@ Id AxisSums::twin_of(Id id) {
   return twins_[id] = twin;
 }
 
-// Sums the twin too: each of the two holds a summand of the axis before this one.
+// Copies an in-place collective over another axis for the twin, if both are partial on that axis.
 void AxisSums::sum_twin_alike(const Op& op, Id id) {
   if (const auto twin = twins_.find(op.operands[0]); twin != twins_.end())
     program_.add_copy(id, op.function, {twin->second}, id);
 }
 
-// Has everything that has been added to `id` so far go to `twin` instead, and its readers read that.
+// Redirects all additions to `id` so far, and their readers, to `twin`.
 void AxisSums::redirect(Id id, Id twin) {
   for (Id op_id : placed_)
     for (std::size_t i = 0; i < program_.op(op_id).operands.size(); ++i) {

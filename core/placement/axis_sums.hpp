@@ -1,7 +1,11 @@
-// Keeps sums and maxima over the ranks of an axis: what each op adds to, and when a complete value is summed.
+// Decides for sums and maxima over the ranks of an axis what each op adds to, and where the total is
+// reduced.
 //
-// What every rank adds alike and what each adds of its own must not meet in one sum: the former goes to a
-// twin, which is added when the sum is complete. An op that reads the sum reads both.
+// Replicated and partial contributions must not enter one sum, since the all-reduce would count the
+// replicated one once per rank. The replicated ones go to a second accumulator, the twin, which is added
+// after the all-reduce. Example: on axis `tp`, the squared norm of a gain is the same on every rank, that
+// of a sharded weight differs. The first goes to `norm@tp`, the second to `norm`; `finish` all-reduces
+// `norm` and adds `norm@tp`.
 #pragma once
 
 #include <map>
@@ -17,16 +21,16 @@ class AxisSums {
   explicit AxisSums(AxisState& axis) : axis_(axis), program_(axis.program()) {}
 
   bool has_twin(Id id) const { return twins_.count(id) != 0; }
-  // Notes an op that has been placed.
+  // Call it for each op, once it is placed.
   void note_placed(Id op) { placed_.push_back(op); }
-  // Notes that an exchange of the program sums the value: nothing may be added to one rank's copy alone.
+  // Marks a value that an existing collective sums in place: no rank may add to its copy afterwards.
   void note_summed(Id id) { summed_.insert(id); }
-  // Notes that operand i is written or accumulated into, with that placement; `folds` says that the op takes
-  // the larger of the old and the new value.
+  // Records that op writes or accumulates operand i with that placement. `folds`: the op takes the
+  // maximum of old and new value.
   void produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement, bool folds);
-  // Makes a value whole before an op that reads it.
+  // Reduces a value in place before op `before` reads it.
   void sum_in_place(Id id, const Op& op, Id before);
-  // Sums the twin over another axis, if each of the two holds a summand of it.
+  // Sums the twin over another axis, if it is partial there like the value.
   void sum_twin_alike(const Op& op, Id id);
 
  private:
@@ -40,9 +44,9 @@ class AxisSums {
   AxisState& axis_;
   Program& program_;
   std::set<Id> cleared_;
-  std::set<Id> summed_;     // values summed in place: nothing may be added to one rank's copy alone
-  std::map<Id, Id> twins_;  // runtime sums: the part that is alike on every rank
-  std::vector<Id> placed_;  // ops placed so far
+  std::set<Id> summed_;     // reduced in place: no rank may add to its copy
+  std::map<Id, Id> twins_;  // accumulators of replicated contributions, by the partial sum
+  std::vector<Id> placed_;  // in order
 };
 
 }  // namespace prun

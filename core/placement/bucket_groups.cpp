@@ -9,8 +9,7 @@
 namespace prun {
 namespace {
 
-// Checks that neighbours within a rank's part are neighbours in the tensor as far as the split dimension
-// goes.
+// Checks that each rank's shard consists of unbroken blocks of code_block neighbours.
 void check_keeps_blocks(const Program& program, Id parameter) {
   const Value& value = program.value(parameter);
   const std::string name = program.segment(value.segment).name + "." + value.name;
@@ -62,8 +61,8 @@ bool BucketGroups::is_packed(Id parameter) const {
   return !(packing_.is_alone() || packing_.sums_in_update()) || travels_in_codes(parameter);
 }
 
-// A parameter that two stages hold must be summed in the same order on both: it is alone in its bucket, as
-// nothing else is alike on the two.
+// A parameter on two stages gets a bucket alone: both stages must sum in the same order, and nothing else
+// is the same on both.
 BucketKey BucketGroups::key_of(Id parameter, const std::vector<AxisId>& axes) const {
   const Value& value = program_.value(parameter);
   const bool frozen = value.gradient == none;
@@ -82,7 +81,7 @@ BucketKey BucketGroups::key_of(Id parameter, const std::vector<AxisId>& axes) co
           comes_in_squares(parameter)};
 }
 
-// Numbers that are rounded to be gathered would be rounded once more.
+// With `precision.gather` parameters would be rounded twice.
 bool BucketGroups::comes_in_squares(Id parameter) const {
   const Precision& precision = program_.precision();
   return precision.weight_codes && precision.gather_bits == 0 && packing_.kept.parameters &&
@@ -107,7 +106,7 @@ Id BucketGroups::norm_of(Id gradient, Id segment) const {
   return none;
 }
 
-// Says over which further axes all gradients of a bucket are summed: as a whole, or none.
+// Lists the further axes over which the gradient is summed: a bucket is summed over all of them or none.
 std::string BucketGroups::summed_behind(Id parameter, AxisId axis) const {
   const Value& value = program_.value(parameter);
   Bucket bucket;
@@ -131,7 +130,7 @@ std::vector<AxisId> BucketGroups::axes_of_frozen(const Value& parameter) const {
   return axes;
 }
 
-// Returns the axes: a parameter that lies in parts along an axis has its state in parts there as well.
+// A parameter that is sharded along an axis has its state sharded there already.
 std::vector<AxisId> BucketGroups::axes_that_sum(const Value& parameter) const {
   std::vector<AxisId> axes;
   if (packing_.is_alone() && !packing_.sums_in_update()) return packing_.axes;
@@ -148,7 +147,8 @@ std::vector<AxisId> BucketGroups::axes_that_sum(const Value& parameter) const {
   return axes;
 }
 
-// Refuses gradients that are not summed together with those that are summed after each microbatch.
+// Refuses gradients that are summed once a step if gradients are sharded, which are summed after each
+// microbatch.
 void BucketGroups::check_is_whole(const Value& parameter) const {
   if (!packing_.kept.gradients) return;
   for (const Id id : program_.segment(parameter.segment).ops(FunctionKind::reduce))

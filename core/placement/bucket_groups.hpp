@@ -1,5 +1,8 @@
-// Finds which parameters of a segment make a bucket together: those that the same ops can update and ranks
-// sum alike.
+// Groups the parameters of a segment into buckets: a bucket has one update op and one collective, so its
+// members must agree in all that either depends on (BucketKey).
+//
+// Example: with AdamW and weight decay, a block gives two buckets: the matrices with decay, gains and
+// biases without.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +17,8 @@ namespace prun {
 
 enum class Travels : std::uint8_t { as_it_is, in_codes };
 
-// Parameters of equal keys share a bucket. `norm` is the accumulator that the norm of a gradient is added to;
-// it is none for a copy, which its original counts.
+// Parameters with equal keys share a bucket. `norm` is the accumulator of the gradient's norm, none for
+// the copy of a tied parameter, which is counted once.
 struct BucketKey {
   std::int32_t optimizer;
   bool decay;
@@ -24,22 +27,22 @@ struct BucketKey {
   std::string lies, form;
   AxisId axis;
   Travels travels;
-  bool in_squares;  // whether products read codes of squares, in which parameters come together
+  bool in_squares;  // parameters are gathered as fp8 codes of squares
 
   friend auto operator<=>(const BucketKey&, const BucketKey&) = default;  // NOLINT: no null in it
 };
 
 using BucketMembers = std::map<BucketKey, std::vector<Id>>;
 
-// Says whether a parameter and its gradient travel in codes if the recipe says so. Throws where a rank would
-// have a part of a block.
+// True if parameter and gradient may be quantized for collectives. Throws if a rank's shard would break a
+// block.
 bool comes_in_blocks(const Program& program, Id parameter);
 
 class BucketGroups {
  public:
   explicit BucketGroups(const Packing& packing) : packing_(packing), program_(packing.program) {}
 
-  // Refuses parameters whose gradients cannot be kept as the packing wants.
+  // Throws an Error if a gradient cannot be sharded as requested.
   BucketMembers of(Id segment) const;
 
  private:

@@ -1,4 +1,8 @@
-// Deals ops of whole tensors that one rank does for all (OpDef::dealt) to the ranks by their cost.
+// Assigns ops that one rank runs for all (OpDef::dealt) to ranks, so that the most loaded rank has the
+// least work.
+//
+// Example: four layers with one Muon op each, on four ranks: rank 0 runs it for layer 0, rank 1 for layer
+// 1. A second, smaller op starts at the least loaded rank.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +13,11 @@
 
 namespace prun {
 
-// Holds what ranks of an axis have been dealt so far, in FLOPs of each.
+// FLOPs assigned to each rank of an axis so far.
 using DealtLoads = std::map<AxisId, std::vector<double>>;
 
-// Deals one op of so many layers to consecutive ranks in turn, so that the largest load is smallest. Returns
-// which rank has the first, and adds to the loads, of which there is one for each rank.
+// Assigns one op of `layers` layers round-robin to consecutive ranks. Returns the rank of the first layer
+// and adds the cost to `loads`.
 std::size_t deal(std::vector<double>& loads, std::int64_t layers, double cost);
 
 }  // namespace prun

@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// A rank sends a piece of this size on its own in less time than it takes to copy it.
+// Sending a piece of this size separately takes less time than copying it.
 constexpr std::int64_t least_bytes = std::int64_t{1} << 20;
 
 class Rewriter {
@@ -19,7 +19,7 @@ class Rewriter {
   explicit Rewriter(Program& program) : program_(program) {}
 
   void run(Id segment) {
-    Users users;  // users of a value: ops, the one that writes it first
+    Users users;  // ops by the value they use; its writer comes first
     for (const std::vector<Id>& function : program_.segment(segment).functions)
       for (const Id op : function)
         for (const Id value : program_.op(op).operands)
@@ -31,12 +31,12 @@ class Rewriter {
   }
 
  private:
-  // Describes an all-to-all, the copies on both sides of it, and what is between them.
+  // An all-to-all and the copies before and after it, with the values between them.
   struct Swap {
     Id block, exchange, unblock, blocks, swapped;
   };
 
-  // Returns the all-to-alls between copies that would leave all bytes in order.
+  // Finds all-to-alls whose copies keep all bytes in order.
   std::vector<Swap> swaps_in_order(const Users& users) const {
     std::vector<Swap> swaps;
     for (const auto& [blocks, ops] : users) {
@@ -54,8 +54,8 @@ class Rewriter {
 
   bool is(Id op, std::string_view kind) const { return program_.op(op).is(kind); }
 
-  // Says whether the op makes blocks, or a value of blocks, without moving a byte; operand `value` is the one
-  // that is no blocks.
+  // True if the op makes blocks, or a value from blocks, without reordering bytes. Operand `value` is
+  // the one that is not in blocks.
   bool copies_in_order(Id op, std::string_view kind, std::size_t value) const {
     return is(op, kind) && places_before(program_.op(op).operands[value],
                                          static_cast<std::size_t>(program_.attr(op, "dim"))) == 1;
@@ -74,7 +74,7 @@ class Rewriter {
     for (const Id between : {swap.blocks, swap.swapped}) program_.forget_value(between);
   }
 
-  // Says whether a value that these ops use is only the blocks of an exchange.
+  // True if the value between these two ops holds nothing but the blocks of a collective.
   bool is_between(const std::vector<Id>& ops) const {
     if (ops.size() != 2) return false;
     const Op &writer = program_.op(ops[0]), &reader = program_.op(ops[1]);
@@ -100,13 +100,13 @@ class Rewriter {
     program_.forget_value(blocks);
   }
 
-  // Says whether the blocks lie well, judged by the part of one rank.
+  // True if a rank's blocks are contiguous, or large enough to be sent separately.
   bool lies_well(Id part, std::size_t dim) const {
     const std::int64_t pieces = places_before(part, dim);
     return pieces == 1 || program_.local_bytes(part) >= pieces * least_bytes;
   }
 
-  // Counts the places of what a rank has of a value in the dimensions before that one.
+  // Counts the indices of a rank's shard over the dimensions before `dim`.
   std::int64_t places_before(Id value, std::size_t dim) const {
     const std::vector<Dim> dims = program_.local_dims(value);
     std::int64_t places = 1;

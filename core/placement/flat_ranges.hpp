@@ -1,4 +1,7 @@
-// Adds flat ops and values of a bucket's update: over the whole bucket, or over one rank's part of it.
+// Adds values and ops that work on a flat parameter in an update: on the full range, or on a rank's shard.
+//
+// Example: Muon's momentum is updated as one op on the shard, gathered into the full range, and read
+// tensor by tensor.
 #pragma once
 
 #include <map>
@@ -14,22 +17,21 @@ class FlatRanges {
       : program_(program), bucket_(bucket), parts_(program.mesh().extent(bucket.axis)) {}
 
   std::int64_t parts() const { return parts_; }
-  // Appends an op to the bucket's update; an op that exchanges does so over the ranks that have its parts.
+  // exchange() communicates among the ranks that hold the shards.
   Id add(const char* kind, std::vector<Id> operands, std::span<const AttrValue> attrs = {});
   Id exchange(const char* kind, Id from, Id to);
-  // Adds a value over the bucket, or over the rank's part of it.
+  // Adds a value of the full range, or of the rank's shard (`own`).
   Id add_range(const Value& like, const char* suffix, bool own);
-  // Returns the whole of a value that the ranks have parts of, gathered once for each.
+  // Returns the all-gathered value; each is gathered once.
   Id gathered(Id own);
-  // Returns a value that is sharded, by which an op knows which rank it is on; it is none until something is
-  // gathered.
+  // A sharded value, from which an op learns its rank; none until something is gathered.
   Id any_part() const { return part_; }
 
  private:
   Program& program_;
   const Bucket& bucket_;
   const std::int64_t parts_;
-  std::map<Id, Id> gathered_;  // gathered values by the rank's part
+  std::map<Id, Id> gathered_;  // by the rank's shard
   Id part_ = none;
 };
 

@@ -1,5 +1,9 @@
-// Moves values that are stored elsewhere than in the memory of the device that computes with them: a strategy
-// says where (ProgramApi::place), and the moves follow from it.
+// Derives copies for values that are not stored on the device that computes with them. A strategy places a
+// value (ProgramApi::place); which copies follow, and in which function, is decided here.
+//
+// Example: `gradients = "host"` places each gradient in pinned memory. Backward then accumulates in a
+// buffer that layers reuse; `reduce` sums it over ranks, adds its squares to the norm and copies it to the
+// host, while the next layer computes.
 #pragma once
 
 #include <map>
@@ -12,33 +16,33 @@ namespace prun {
 
 // ------------------------------------------------------------ leaving gradients
 
-// Moves a gradient that is stored elsewhere: it is summed in memory that instances reuse and leaves by the
-// function `reduce`: after the sum over the ranks, and after the ops that measure and search it, so that
-// their bits are those of a gradient that stays. Where each microbatch adds to those of all layers before the
-// next one does, a sum stays on the device until its update; or, by the function `clear`, it leaves behind
-// each microbatch and comes back for the next, so that the same ops add the same numbers.
+// Offloads gradients. A gradient is accumulated in memory that layers reuse. In `reduce` it is summed over
+// ranks, measured, searched for non-finite numbers, then copied; so all bits equal those of a gradient
+// that stays. If each microbatch adds to the gradients of all layers before the next one starts, the sum
+// either stays on the device until its update, or `clear` offloads it after each microbatch and fetches it
+// before the next (SumsMeanwhile).
 
-// States how the microbatches of a step add to a layer's gradients.
+// In which order a step's microbatches add to a layer's gradients.
 enum class GradientParts : std::uint8_t {
-  one,        // there is one microbatch
-  in_a_row,   // no microbatch adds to other layers' gradients in between
-  far_apart,  // in between, each microbatch adds to those of all layers
+  one,        // one microbatch
+  in_a_row,   // all microbatches add to a layer's gradients before other layers' are touched
+  far_apart,  // each microbatch adds to the gradients of all layers
 };
 
-// States where gradients are that microbatches far apart add to. The planner takes the first that fits.
+// Where gradients are between microbatches that are far apart. The planner takes the first that fits.
 enum class SumsMeanwhile : std::uint8_t {
-  on_device,         // on the device, until an update copies them
-  edges_on_device,   // so are those of the first and the last segment; others are where they leave for
-  where_they_leave,  // each comes for a microbatch, and goes back behind it
+  on_device,         // on the device until their updates copy them
+  edges_on_device,   // as above for first and last segment; layers' gradients are offloaded in between
+  where_they_leave,  // all are offloaded after each microbatch and fetched for the next
 };
 
 struct MoveRules {
   GradientParts parts = GradientParts::one;
-  // A layer's update need not wait for the norm; it does not wait if all gradients leave.
+  // Updates may start before the norm is known; they do if all gradients are offloaded.
   bool free_updates = false;
-  // Gradients that have left are there until the step ends, and not just until their updates.
+  // Offloaded gradients stay until the end of the step; otherwise an update frees them.
   bool keep_gradients = true;
-  // Several microbatches go through the layers side by side.
+  // batch.interleave runs several microbatches through the layers together.
   bool side_by_side = false;
 };
 
@@ -46,17 +50,16 @@ class LeavingGradients {
  public:
   LeavingGradients(Program& program, const MoveRules& rules) : program_(program), rules_(rules) {}
 
-  // Has gradients make room for others where they arrive, once their updates have read them. It follows all
-  // calls of take_away() and take_part_away().
+  // Lets updates free offloaded gradients. Call it after all take_away() and take_part_away().
   void make_room_behind_updates();
 
-  // Moves the gradient of a single parameter that is stored elsewhere.
+  // Offloads the gradient of a parameter that is in no bucket.
   void take_away(Id parameter);
-  // Moves the rank's part of a bucket's gradients, which are stored at `place`; false: it stays until updates
-  // read it.
+  // Offloads a rank's shard of a bucket's gradients to `place`. Returns false if it stays until its
+  // update.
   bool take_part_away(Bucket& bucket, MemoryPlace place);
   bool any() const { return !leaving_.empty(); }
-  // Adds, once all are taken, the ops by which gradients of a segment leave.
+  // Adds the copies of a segment's gradients, once all are taken.
   void leave(Id segment);
 
  private:
@@ -75,19 +78,18 @@ class LeavingGradients {
   void move_op(Id id);
 
   struct Move {
-    Id sum = none;      // complete sum, in the device's memory
-    Id arrived = none;  // value in the place that it leaves for
+    Id sum = none;      // in the device's memory, summed over ranks
+    Id arrived = none;  // where it is offloaded to
   };
 
   Program& program_;
   const MoveRules rules_;
-  std::optional<SumsMeanwhile> meanwhile_;  // choice, once it is made
-  std::map<Id, Move> leaving_;              // moves by the value that ops on a gradient that stays would read
-  std::vector<Move> returning_;  // sums that leave behind each microbatch, and where they are meanwhile
+  std::optional<SumsMeanwhile> meanwhile_;
+  std::map<Id, Move> leaving_;   // by the value that ops read if it stays
+  std::vector<Move> returning_;  // offloaded between microbatches
 };
 
-// Derives the moves, after strategies of phase `memory`. Throws an Error that says what cannot be stored
-// where it is requested, and why.
+// Runs after phase `memory`. Throws an Error that names what cannot be stored as requested, and why.
 void derive_moves(Program& program, const MoveRules& rules);
 
 }  // namespace prun

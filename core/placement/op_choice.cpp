@@ -5,7 +5,7 @@
 namespace prun {
 namespace {
 
-// Says whether `is` holds for any operand that is there before the op runs.
+// True if `is` holds for an operand that exists before the op runs.
 template <class Is>
 bool any_reads(const Program& program, const Op& op, Is&& is) {
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
@@ -34,7 +34,7 @@ bool OpChoice::is_asked(const Name& dim) const {
                      [&](const Split& split) { return split.dim == dim; });
 }
 
-// Says whether a state that every rank keeps whole has that dimension: no rank may change a part of it alone.
+// True if every rank keeps state with that dimension unsharded: no rank may update a part of it alone.
 bool OpChoice::has_whole_state(const Op& op, const Name& dim) const {
   return std::any_of(op.operands.begin(), op.operands.end(), [&](Id id) {
     return id != none && program_.value(id).role == Role::state && has(id, dim) &&
@@ -42,9 +42,9 @@ bool OpChoice::has_whole_state(const Op& op, const Name& dim) const {
   });
 }
 
-// Says whether an operand can be had in parts. A partial sum that must be summed anyway is cheaper to get in
-// parts than whole. What an op left split along another dimension comes back here; in turn, what the op wants
-// whole is exchanged for a split that only ops have.
+// True if an operand can be had sharded. A partial sum that must be reduced anyway is cheaper to
+// reduce-scatter. A value that an op-only split left sharded along another dimension returns here;
+// conversely an op-only split applies if the op needs unsharded what is sharded now.
 bool OpChoice::can_be_had(const Op& op, const OpShape& shape, const Split& split) const {
   if (has_whole_state(op, split.dim)) return false;
   return any_reads(program_, op, [&](Id id) {
@@ -66,9 +66,8 @@ AxisPlacement OpChoice::passed_on(const Op& op, const OpShape& shape) const {
   return AxisPlacement::replicated();
 }
 
-// Says whether an op passes a placement on. An op that is linear in some operands passes partial sums on if
-// all of these are partial, alone, and no other operand is split. What the host reads must be whole. A
-// maximum that is the same everywhere does not matter to others.
+// True if the op passes the placement `one` on: all operands in which it is linear (or monotone) have it,
+// no other operand is sharded, and the host reads no result. Replicated operands do not change a maximum.
 bool OpChoice::passes_on(const Op& op, const OpShape& shape, const AxisPlacement& one) const {
   bool any = false;
   for (std::size_t i = 0; i < op.operands.size(); ++i) {

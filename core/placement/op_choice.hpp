@@ -1,5 +1,9 @@
-// Decides how one op is placed on an axis: the dimension that it is split along, or the partial sums or
-// maxima that it hands on as they are.
+// Decides how an op runs on one axis: along which dimension it is split, or whether it passes partial sums
+// or maxima on.
+//
+// Example: `linear` with a weight sharded along `ffn` is split along `ffn`. Going up it sums over
+// `hidden`, so its result is sharded along `ffn`; going down it sums over `ffn`, so its result is a
+// partial sum, which a cast passes on.
 #pragma once
 
 #include <optional>
@@ -8,7 +12,7 @@
 
 namespace prun {
 
-// Says whether the ranks' values of operand i may be combined behind the op.
+// True if operand i may stay incomplete because the op's result can be reduced instead.
 bool passes(const OpShape& shape, const AxisPlacement& incomplete, std::size_t i);
 
 class OpChoice {
@@ -16,11 +20,11 @@ class OpChoice {
   OpChoice(const AxisState& axis, const AxisSums& sums)
       : axis_(axis), program_(axis.program()), sums_(sums) {}
 
-  // Returns the split that the op itself prefers, then the requested one.
+  // Dimensions that the op prefers come before the order of requests.
   std::optional<Name> split(const Op& op, const OpShape& shape) const;
-  // Returns partial sums, or maxima, if the op hands them on as they are; otherwise replicated.
+  // Returns partial or maximum if the op passes them on, otherwise replicated.
   AxisPlacement passed_on(const Op& op, const OpShape& shape) const;
-  // Returns the placement that an op split along a dimension gives results that lack it.
+  // Returns the placement of results without the split dimension.
   AxisPlacement left_by(const Op& op, const OpShape& shape, const Name& split) const;
 
  private:

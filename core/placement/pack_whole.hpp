@@ -1,13 +1,13 @@
-// Rewrites updates of whole tensors, if the tensors' state is kept in parts of a bucket. Where ops treat all
-// elements alike, one op does the same to the rank's part. What another op needs whole is gathered for the
-// update, each tensor is taken out of it, and each rank takes its part of the result. An op that says so
-// (OpDef::dealt) is run by one rank for all: those of all layers are dealt to the ranks by what they cost,
-// and a sum of one rank's result and the others' zeros hands it out. State with a shape of its own is on
-// every rank, which updates it alike.
+// Rewrites updates of full tensors (Muon, Adafactor) for sharded state. Elementwise ops become one op on a
+// rank's shard. Operands that another op needs in full are gathered; each tensor is taken from the
+// gathered buffer, and each rank keeps its shard of the result. An op with OpDef::dealt is run by one
+// rank: layers are assigned to ranks by cost, others write zeros, and a reduce-scatter distributes the
+// result. State of another shape than its parameter is replicated and updated on every rank.
 //
-// The alternative, whole tensors in unequal parts, would leave ranks without any if there are more ranks than
-// a layer has tensors; this keeps parts equal, views as they are, and checkpoints too. It costs one more
-// gather and reduction a step, of the op's operands.
+// Example: Muon's `momentum` runs on the shard, its result is gathered, `newton_schulz` runs for each
+// matrix on one rank, and `sgd` runs on the shard again. Full tensors on unequal shards were the
+// alternative: a rank would have nothing if there are more ranks than tensors in a layer. This design
+// costs one more gather and reduction a step.
 #pragma once
 
 #include <string>
@@ -17,11 +17,10 @@
 
 namespace prun {
 
-// Returns a text of the ops that are alike for all elements: equal texts mean that these ops of two updates
-// are the same.
+// Describes the elementwise ops of an update: parameters with equal texts may share a bucket.
 std::string flat_form(const Program& program, Id parameter, const Update& update);
 
-// Puts the update of the bucket in place of those of its members, whose ops are left for the caller to erase.
+// Adds the bucket's update. The caller erases the members' ops.
 void pack_whole_updates(Program& program, const Bucket& bucket, std::span<const Update> updates,
                         DealtLoads& loads);
 

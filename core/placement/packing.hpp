@@ -1,5 +1,7 @@
-// Describes a packing to the parts of the packer (pack.cpp): of gradients that ranks sum, or of what updates
-// make of gradients.
+// Data shared by the files of the packer (pack.cpp): which parameters are packed over which axes, and what
+// is sharded besides optimizer state.
+//
+// Example: `zero` stage 2 over dp = 4 is {axes = {dp}, kept = {gradients = true}}.
 #pragma once
 
 #include <algorithm>
@@ -9,38 +11,39 @@
 
 namespace prun {
 
-// Says what is kept in parts beside the optimizer state.
+// What is sharded besides optimizer state.
 struct KeptParts {
   bool gradients = false, parameters = false;
 };
 
-// Holds a bucket while it is packed.
+// A bucket under construction.
 struct PackedBucket : Bucket {
   KeptParts kept;
-  // This is the own part of a microbatch's sum over the ranks, if it lies in the microbatch's own gradients,
-  // which are spent; none if it lies elsewhere.
+  // A rank's shard of a microbatch's reduced gradients, if it reuses the memory of the local gradients;
+  // none if it is stored separately.
   Id own_sums = none;
-  // Where ranks of some of the bucket's axes have a copy of all parameters, these are they, and the others.
+  // With a secondary copy: the axes that share it, and the other axes.
   std::optional<AxisId> within, across;
-  // These are what is gathered in place of the parameters, if products read their codes.
+  // Gathered instead of parameters if products read codes.
   Id codes = none, own_codes = none;
 };
 
 struct Packing {
   Program& program;
   const Optimizers& optimizers;
-  std::vector<AxisId> axes;  // axes of several ranks each
+  std::vector<AxisId> axes;  // with more than one rank each
   KeptParts kept;
   std::int64_t microbatches = 0;  // 0 if gradients are summed
 
-  // Where no axis sums what updates make, each microbatch is taken for a rank's.
+  // 1-bit Adam: ranks sum what updates write, not gradients. On a single rank, each microbatch plays a
+  // rank.
   bool sums_in_update() const { return microbatches > 0; }
 
-  // Says whether there is one rank: it rounds what several would send in codes, its microbatches one by one
-  // as if each were another rank's, and has everything else as it would without parts.
+  // True for a single rank. It rounds what several ranks would quantize, microbatch by microbatch;
+  // nothing else is sharded.
   bool is_alone() const { return program.mesh().extent(folded(axes)) == 1; }
 
-  // Says whether the ranks' sum of gradients that are not coded comes in the type of these.
+  // True if unquantized gradients are reduced in their own type.
   bool sums_as_they_are() const {
     return is_alone() || program.precision().reduce == program.precision().gradient;
   }
@@ -56,8 +59,8 @@ struct Packing {
   }
 };
 
-// Returns the views of what lies between a bucket's gradients and behind the last one: it is zero, since
-// ranks sum it with them.
+// Returns views of the padding between gradients and after the last. It must be zero, since it is reduced
+// too.
 inline std::vector<Id> paddings(const Program& program, const Bucket& bucket) {
   std::vector<Id> list;
   for (const Id id : program.segment(bucket.segment).values) {

@@ -22,19 +22,19 @@ namespace {
 
 // ------------------------------------------------------------ axis exchanges
 
-// Inserts the exchanges of placement: from a value's placement on an axis to the wanted one.
+// Inserts collectives that change a value's placement on an axis.
 class AxisExchanges {
  public:
   explicit AxisExchanges(AxisState& axis) : axis_(axis), program_(axis.program()) {}
 
-  // Forgets what has been exchanged in the function before, which is not there in this one.
+  // Values converted in another function are not available in this one.
   void begin_function() { exchanged_.clear(); }
-  // Returns the same value with the wanted placement; it is exchanged once a function. A value sharded on
-  // another dimension is as large, so what forward has exchanged so is kept for backward.
+  // Returns the value with the wanted placement, converting it at most once a function. What forward
+  // resharded along another dimension is kept for backward: it takes no more memory than the original.
   Id converted(Id id, const AxisPlacement& wanted, Id segment, FunctionKind function, Id before);
 
  private:
-  using Exchanged = std::vector<std::pair<Id, Id>>;  // pairs of a value and its copy with another placement
+  using Exchanged = std::vector<std::pair<Id, Id>>;  // value, converted value
 
   Id exchange(Id id, const AxisPlacement& wanted);
   Id reduced_in_parts(Id id, const AxisPlacement& wanted);
@@ -52,13 +52,13 @@ class AxisExchanges {
     Id segment = none;
     FunctionKind function = FunctionKind::forward;
     Id before = none;
-  } place_;                          // place where exchanges are inserted
-  Exchanged exchanged_;              // exchanged in this function
-  std::map<Id, Exchanged> swapped_;  // exchanged by a segment's forward, along another dimension
+  } place_;  // where collectives are inserted
+  Exchanged exchanged_;
+  std::map<Id, Exchanged> swapped_;  // resharded in forward, by segment
 };
 
-// Says whether a placement serves as the wanted one: what is the same everywhere is the largest that any rank
-// has, and a rank computes with what it has where values vary.
+// True if a value with placement `have` can be used where `wanted` is required without communication. A
+// replicated value already equals its maximum over the ranks; a varying value is used as the rank has it.
 bool serves(const AxisPlacement& have, const AxisPlacement& wanted) {
   return have == wanted || (have.is_replicated() && wanted.is_maximum()) ||
          (have.is_varying() && wanted.is_replicated());
@@ -103,8 +103,7 @@ Id AxisExchanges::reduced_in_parts(Id id, const AxisPlacement& wanted) {
   return along(along(id, base_ops::block, wanted.dim, axis_.now(id)), kind, wanted.dim, wanted);
 }
 
-// Moves a value from the dimension on which it is sharded to another: each rank has blocks of the latter, one
-// for each rank, and gets blocks of the former.
+// Reshards a value from one dimension to another: an all-to-all of one block per rank.
 Id AxisExchanges::swapped(Id id, const AxisPlacement& wanted) {
   const Name from = axis_.now(id).dim;
   const Id blocks = along(id, base_ops::block, wanted.dim, axis_.now(id));
@@ -117,8 +116,7 @@ Id AxisExchanges::swapped(Id id, const AxisPlacement& wanted) {
                from, wanted);
 }
 
-// Inserts an op whose result has the stated placement on this axis, and its operand's placement on the
-// others.
+// Adds an op whose result has placement `result` on this axis, and on other axes that of `id`.
 Id AxisExchanges::insert(Id id, const char* kind, std::span<const Id> operands,
                          std::span<const AttrValue> attrs, const AxisPlacement& result) {
   const Id made = program_.add_op_creating(place_.segment, place_.function, Part::input, kind, operands,
@@ -139,7 +137,7 @@ Id AxisExchanges::counted_once(Id id) {
   return insert(id, base_ops::gate, operands, {}, AxisPlacement::partial());
 }
 
-// Does the same for exchanges along a dimension; blocks have one dimension more, in front.
+// The same for ops along a dimension. Blocks have one dimension more, at the front.
 Id AxisExchanges::along(Id id, const char* kind, const Name& dim, const AxisPlacement& result) {
   const std::string_view from = kind;
   const bool blocks = from == base_ops::unblock || from.starts_with(base_ops::reduce_scatter);
@@ -158,21 +156,21 @@ std::ptrdiff_t AxisExchanges::place_of(Id id, const Name& dim) const {
 
 // ------------------------------------------------------------ standing exchanges
 
-// Handles exchanges over an axis that the program has before placement comes to it: those of the model and of
-// strategies, and those over an axis before this one.
+// Handles collectives that exist before the pass: those of models and strategies, and those over axes
+// placed before.
 class StandingExchanges {
  public:
   explicit StandingExchanges(AxisState& axis);
 
-  // Adds to what the op wants whole: an all-to-all over an axis before this one needs dimensions whole here.
-  // The blocks of a value are better made from whole values, and combined as they lie.
+  // Adds dimensions that the op must have unsharded on this axis: those of an all-to-all over an axis
+  // placed before.
   void want_whole(const Op& op, OpShape& shape) const;
-  // Places an exchange over this axis, which must find the placement that it changes.
+  // Checks the placement that a collective over this axis reads, and places its result.
   void meet(const Op& op, const OpShape& shape, AxisSums& sums);
 
  private:
   AxisState& axis_;
-  std::map<Id, std::array<Name, 2>> swapped_blocks_;  // blocks of all-to-alls
+  std::map<Id, std::array<Name, 2>> swapped_blocks_;
 };
 
 StandingExchanges::StandingExchanges(AxisState& axis) : axis_(axis) {
@@ -206,7 +204,7 @@ void StandingExchanges::meet(const Op& op, const OpShape& shape, AxisSums& sums)
         op,
         "its rule does not mark both the dimension that was in parts and the one that comes to be as "
         "whole (s.whole)");
-  // An op may have called the largest that it found a sum, although it is none.
+  // A rule may call a maximum a sum.
   const AxisPlacement from = kind == CommKind::all_gather || swaps || shifts ? parts
                              : largest && axis_.now(before).is_maximum()     ? AxisPlacement::maximum()
                                                                              : AxisPlacement::partial();
@@ -230,11 +228,9 @@ void StandingExchanges::meet(const Op& op, const OpShape& shape, AxisSums& sums)
 
 // ------------------------------------------------------------ at rest
 
-// Places values on an axis that exist before a step: parameters, their gradients and states, inputs, runtime
-// values that count.
+// Places values that exist before a step: parameters, gradients, optimizer state, inputs, scalars.
 
-// Returns what ops of forward would rather split than the first request: values that stay lie as these ops
-// use them.
+// Returns the dimensions that ops of forward prefer to split: parameters are stored as these ops use them.
 std::vector<Name> preferred_by_forward(const AxisState& axis) {
   const Program& program = axis.program();
   std::vector<Name> list;
@@ -248,7 +244,6 @@ std::vector<Name> preferred_by_forward(const AxisState& axis) {
   return list;
 }
 
-// Returns the requested splits; those of dimensions that forward's ops prefer come first.
 std::vector<Split> by_preference(const AxisState& axis) {
   std::vector<Split> order = axis.splits();
   const std::vector<Name> first = preferred_by_forward(axis);
@@ -258,9 +253,9 @@ std::vector<Split> by_preference(const AxisState& axis) {
   return order;
 }
 
-// Returns a placement sharded on the first dimension of `order` that the value has. A microbatch's inputs
-// come in parts only if their dimension is the first that was requested everywhere: what needs weights in
-// parts may need inputs whole.
+// Returns sharded along the first dimension of `order` that the value has. Inputs of a microbatch are
+// sharded only along the first dimension requested for everything, since a split of weights may need
+// unsharded inputs.
 AxisPlacement resting(const AxisState& axis, const Value& value, const std::vector<Split>& order) {
   const bool input = value.role == Role::input || value.role == Role::staging;
   for (const Split& split : input ? axis.splits() : order) {
@@ -279,8 +274,8 @@ bool counts_over(const AxisState& axis, const Value& value) {
   });
 }
 
-// Returns the values that vary on the axis, as a strategy asks (ProgramApi::vary): trained parameters, their
-// gradients and what optimizers keep beside them.
+// Returns what varies because a strategy asked so (ProgramApi::vary): trained parameters, their gradients
+// and optimizer state.
 std::set<Id> varied_by(const AxisState& axis) {
   const Program& program = axis.program();
   const std::vector<AxisId>& asked = program.requests().varied;
@@ -296,13 +291,11 @@ std::set<Id> varied_by(const AxisState& axis) {
   return varied;
 }
 
-// Shards these values on the first requested dimension; those that forward's ops prefer to split come first.
-// State of another shape than its parameter's is sharded only where the parameter is: it may lack those
-// dimensions.
+// State of another shape than its parameter is sharded only along dimensions that it shares with it.
 void place_what_stays(AxisState& axis) {
   const Program& program = axis.program();
   const std::vector<Split> order = by_preference(axis);
-  std::map<Id, Id> parameters;  // parameters of such state
+  std::map<Id, Id> parameters;  // by that state
   for (Id id = 0; id < program.value_count(); ++id)
     for (const Id state : program.value(id).states)
       if (program.value(state).own_shape) parameters[state] = id;
@@ -323,8 +316,8 @@ void place_what_stays(AxisState& axis) {
   }
 }
 
-// Checks that the gradients of a parameter that two stages hold are added up before either is summed over
-// this axis.
+// The two gradients of a tied parameter are added before they are summed over this axis: both must have
+// the same placement.
 void check_copies(const Program& program, const AxisState& axis) {
   for (const Id id : program.parameters()) {
     const Value& copy = program.value(id);
@@ -347,7 +340,6 @@ bool runs_per_microbatch(FunctionKind kind) {
          kind == FunctionKind::backward_weight;
 }
 
-// Places values on one axis of the mesh.
 class AxisPass {
  public:
   AxisPass(Program& program, AxisId axis)
@@ -391,7 +383,7 @@ class AxisPass {
     handed_on_ = wanted;
   }
 
-  // Makes a carried value whole for all its readers, as the value handed on is.
+  // Completes a carried value for all its readers, like a boundary.
   void complete(CarriedValue& carried) {
     const Id before = carried.value, segment = program_.value(before).segment;
     const Id whole = exchanges_.converted(before, handed_on(before), segment, FunctionKind::forward, none);
@@ -402,9 +394,9 @@ class AxisPass {
         program_.replace_in(function, before, whole);
   }
 
-  // Says whether the op adds to the gradient of a carried value, which has the value's placement. If every
-  // rank has the value alike, the first summand, the last reader's, says whether ranks have a summand each:
-  // then it stays so until the value's own segment reads it.
+  // True if the op adds to the gradient of a carried value. That gradient has the value's placement; if
+  // the value is replicated and the first contribution (of the last reader) is partial, it is partial
+  // until the value's own segment reads it.
   bool adds_to_carried(const Op& op) const {
     return op.function == FunctionKind::backward && program_.is_carried_gradient(op.operands.back());
   }
@@ -420,7 +412,7 @@ class AxisPass {
     sums_.note_placed(id);
   }
 
-  // Visits backward: gradients of what is handed on have its placement.
+  // The gradient of a boundary has the boundary's placement.
   void visit_backward(Id id) {
     const SegmentData& segment = program_.segment(id);
     if (segment.outgoing_gradient != none)
@@ -432,7 +424,7 @@ class AxisPass {
     visit(id, FunctionKind::backward_weight);
   }
 
-  // Returns how a value is handed on: a partial sum is summed first, in parts if that is possible.
+  // Returns the placement of a boundary: a partial sum is reduced, to shards if a split allows it.
   AxisPlacement handed_on(Id id) const {
     if (!axis_.now(id).is_incomplete() && !axis_.is_away(id)) return axis_.now(id);
     for (const Split& split : axis_.splits())
@@ -456,7 +448,7 @@ class AxisPass {
       standing_.meet(op, shape, sums_);
       return;
     }
-    if (op.exchanges_in_place()) {  // an exchange over another axis: here it changes nothing
+    if (op.exchanges_in_place()) {  // a collective over another axis changes nothing here
       sums_.sum_twin_alike(op, id);
       sums_.note_placed(id);
       return;
@@ -469,7 +461,7 @@ class AxisPass {
     if (left.is_replicated() && axis_.reads_varying(op)) left = AxisPlacement::varying();
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none || op.access(i) != Access::read) continue;
-      // A linear operand that is added to a partial sum must count once.
+      // A replicated operand that is added to a partial sum must count once.
       const bool joins = left.is_incomplete() && passes(shape, left, i);
       check_own(op, shape, i, split);
       need(op, id, i, under(split, op.operands[i], joins ? left : AxisPlacement::replicated()));
@@ -484,7 +476,7 @@ class AxisPass {
     sums_.note_placed(id);
   }
 
-  // Checks that a value of each rank's own is read by an op that is split as the op that made it was.
+  // A value that each rank computed for its own shard must be read by an op with the same split.
   void check_own(const Op& op, const OpShape& shape, std::size_t i, const std::optional<Name>& split) const {
     const auto made = own_split_.find(op.operands[i]);
     if (made == own_split_.end()) return;
@@ -493,13 +485,12 @@ class AxisPass {
                    "' is each rank's own, and the op that made it is split otherwise; recompute that op");
   }
 
-  // Returns the placement of an operand when the op is split along that dimension; an operand without it has
-  // the other placement given.
+  // Sharded if the operand has the split dimension, otherwise `else_where`.
   AxisPlacement under(const std::optional<Name>& split, Id id, const AxisPlacement& else_where) const {
     return split && has_dim(program_.value(id), *split) ? AxisPlacement::sharded(*split) : else_where;
   }
 
-  // Ensures that operand i is read with the wanted placement. `op` is a copy: the program grows.
+  // Makes operand i available with the wanted placement. `op` is a copy: the program grows.
   void need(const Op& op, Id id, std::size_t i, const AxisPlacement& wanted) {
     const Id operand = op.operands[i];
     const AxisPlacement have = axis_.now(operand);
@@ -530,9 +521,9 @@ class AxisPass {
   AxisExchanges exchanges_;
   AxisSums sums_;
   OpChoice choice_;
-  std::map<Id, std::optional<Name>> own_split_;  // split of the op that made each rank's own value
+  std::map<Id, std::optional<Name>> own_split_;  // split of the op that wrote a value private to each rank
   AxisPlacement handed_on_;
-  std::set<Id> carried_begun_;  // gradients that a reader has added to
+  std::set<Id> carried_begun_;  // gradients with a first contribution
 };
 
 }  // namespace

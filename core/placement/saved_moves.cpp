@@ -9,7 +9,6 @@
 namespace prun {
 namespace {
 
-// Finds what backward reads of a segment's forward.
 class SavedMoves {
  public:
   SavedMoves(Program& program, Id segment) : program_(program), segment_(segment) {}
@@ -40,7 +39,7 @@ class SavedMoves {
         made_.insert(id);
   }
 
-  // Leaves out values that one of these ops changes: the others would find the change.
+  // Drops values that one of these ops changes: later readers must see the change.
   void leave_what_changes(FunctionKind kind) {
     for (Id id : program_.segment(segment_).ops(kind))
       for (std::size_t i = 0; i < program_.op(id).operands.size(); ++i)
@@ -59,8 +58,8 @@ class SavedMoves {
     return found == moves_.end() ? nullptr : &*found;
   }
 
-  // Shares values out, the largest first, each where most is missing; a value that stays on the device is no
-  // move.
+  // Assigns values to places, the largest first, each to the place furthest below its share. Values
+  // assigned to the device are not moved.
   void share_out() {
     std::vector<Move*> largest_first;
     double all = 0;
@@ -105,8 +104,8 @@ class SavedMoves {
     return program_.add_value(std::move(copy));
   }
 
-  // Adds the copies. A value with the longer way, through memory to a drive, leaves first, and returns behind
-  // values that wait for no drive.
+  // Values for drives are offloaded first, and fetched after those of faster places, which need not wait
+  // for them.
   void add_copies() {
     const auto copy = [&](bool drives, FunctionKind function, Id Move::*from, Id Move::*to) {
       for (const Move& move : moves_)
@@ -127,8 +126,8 @@ class SavedMoves {
 
   Program& program_;
   const Id segment_;
-  std::set<Id> made_;        // values made by forward, or by the function before
-  std::vector<Move> moves_;  // moves of those that backward reads, in that order
+  std::set<Id> made_;        // written by forward or received from the layer before
+  std::vector<Move> moves_;  // in the order in which backward reads them
 };
 
 }  // namespace

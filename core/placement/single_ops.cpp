@@ -11,7 +11,7 @@ std::set<Id> gradients_of(const Program& program, const Bucket& bucket) {
   return gradients;
 }
 
-// Returns a copy, which the removal of ops leaves as it is.
+// Returns a copy: the caller removes ops.
 std::vector<Id> ops_of(const Program& program, const Bucket& bucket, FunctionKind function) {
   return program.segment(bucket.segment).ops(function);
 }
@@ -40,7 +40,7 @@ std::set<AxisId> SingleOps::remove(const Bucket& bucket) const {
   return behind;
 }
 
-// Removes the ops, which must be as expected, one for each gradient.
+// Expects one such op for each gradient.
 template <class Expected>
 void SingleOps::remove_each(const Bucket& bucket, FunctionKind function, Expected&& expected) const {
   const std::set<Id> gradients = gradients_of(program_, bucket);
@@ -67,8 +67,7 @@ void SingleOps::check_sums_or_casts(Id id, const std::set<Id>& gradients) const 
   if (gradient != none && !op.exchanges_in_place() && !op.def->converts) refuse(id, gradient);
 }
 
-// Removes a sum with the casts around it, if the gradient travels in another type. Returns whether it is a
-// sum of one of these gradients.
+// Removes a sum and the casts around it. Returns true if it sums one of these gradients.
 bool SingleOps::remove_sum(Id sum, const std::set<Id>& gradients) const {
   const Id segment = program_.op(sum).segment, summed = program_.op(sum).operands[0];
   bool ours = gradients.count(summed) != 0;

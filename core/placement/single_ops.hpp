@@ -1,4 +1,7 @@
-// Removes the ops of single gradients that a bucket's ops replace.
+// Removes the zero, norm and reduce ops of single gradients, which ops of their bucket replace.
+//
+// Example: a block of six parameters loses six all-reduces in `reduce`; the strategy then writes one
+// reduce-scatter.
 #pragma once
 
 #include <set>
@@ -11,11 +14,11 @@ class SingleOps {
  public:
   explicit SingleOps(const Packing& packing) : packing_(packing), program_(packing.program) {}
 
-  // Removes the ops, but leaves sums over other axes. Returns those axes behind the bucket's over which the
-  // removed ops had summed.
+  // Keeps sums that come first over other axes. Returns the further axes over which removed ops summed:
+  // the shard must be summed over them.
   std::set<AxisId> remove(const Bucket& bucket) const;
 
-  // Refuses a strategy's op on a gradient: it would find parts where it was written for the whole.
+  // Refuses a strategy's op on a gradient that is sharded now.
   [[noreturn]] void refuse(Id op, Id gradient) const;
 
  private:
@@ -28,7 +31,7 @@ class SingleOps {
   Program& program_;
 };
 
-// Returns the one of the gradients that is an operand of the op, or none.
+// Returns the first of the gradients that the op uses, or none.
 Id touched_by(const Program& program, Id op, const std::set<Id>& gradients);
 
 }  // namespace prun

@@ -1,4 +1,7 @@
-// Finds the sums of single gradients over ranks, with the casts around them, which a bucket's sum replaces.
+// Finds the sums of single gradients, with casts around them, that a bucket's collective replaces.
+//
+// Example: axes [hosts, dp, tp], bucket over dp. The sum over dp becomes a reduce-scatter; that over hosts
+// follows for the shard; that over tp stays in front, for each full gradient.
 #pragma once
 
 #include <vector>
@@ -11,13 +14,13 @@ class SingleSums {
  public:
   explicit SingleSums(const Packing& packing) : packing_(packing), program_(packing.program) {}
 
-  // Says whether the op is a sum of the kind that the bucket makes for all of its gradients.
+  // True for a sum that the bucket takes over for all its gradients.
   bool is_replaced(const Bucket& bucket, Id op) const;
 
-  // Returns the further axes over which the bucket is to be summed for that gradient, in words.
+  // Names the further axes over which the bucket is summed for that gradient.
   std::string summed_behind(const Bucket& bucket, Id gradient) const;
 
-  // Returns the casts to and from what is summed, if a gradient travels in another type.
+  // Returns the casts around a sum that communicates in another type.
   std::vector<Id> casts_around(Id sum) const;
 
  private:

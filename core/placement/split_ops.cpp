@@ -7,38 +7,38 @@
 namespace prun {
 namespace {
 
-// Requests that a dimension be sharded on axes of more than one rank.
-struct Wish {
+// A dimension and the axes (of several ranks) that are to split it.
+struct SplitRequest {
   Name dim;
   std::vector<std::int32_t> axes;
 };
 
-std::vector<Wish> wishes_of(const Program& program) {
-  std::vector<Wish> wishes;
+std::vector<SplitRequest> split_requests(const Program& program) {
+  std::vector<SplitRequest> requests;
   for (const Split& split : program.requests().splits) {
     if (program.mesh().extent(split.axis) == 1 || split.scope == SplitScope::ops) continue;
-    auto wish = std::find_if(wishes.begin(), wishes.end(), [&](const Wish& w) { return w.dim == split.dim; });
-    if (wish == wishes.end()) wish = wishes.insert(wish, {split.dim, {}});
-    wish->axes.push_back(static_cast<std::int32_t>(split.axis));
+    auto request = std::find_if(requests.begin(), requests.end(),
+                                [&](const SplitRequest& w) { return w.dim == split.dim; });
+    if (request == requests.end()) request = requests.insert(request, {split.dim, {}});
+    request->axes.push_back(static_cast<std::int32_t>(split.axis));
   }
-  return wishes;
+  return requests;
 }
 
-// Splits one op; it is also the context behind SplitApi. It puts the new ops before the one that they
-// replace.
+// Splits one op; the context behind SplitApi. New ops go before the one that they replace.
 class OpSplitter {
  public:
   OpSplitter(Program& program, Id op) : program_(program), id_(op), op_(program.op(op)) {}
 
-  // Splits the op if it can be split, and says whether it could.
-  bool run(const Wish& wish) {
+  // Returns true if the op could be split.
+  bool run(const SplitRequest& request) {
     const OpShape shape = program_.shape(op_);
     SplitApi api{};
     api.struct_size = sizeof api;
     api.context = this;
     api.shape = &shape;
-    api.dim = wish.dim;
-    api.axes = {wish.axes.data(), wish.axes.size()};
+    api.dim = request.dim;
+    api.axes = {request.axes.data(), request.axes.size()};
     api.operand = [](void* c, std::int32_t i) { return self(c).op_.operands[static_cast<std::size_t>(i)]; };
     api.emit = [](void* c, Text kind, Array<Id> operands, Array<AttrValue> attrs, Id* results,
                   std::uint64_t result_count) {
@@ -75,10 +75,9 @@ class OpSplitter {
   bool emitted_ = false;
 };
 
-// Returns the axes that are requested to split a dimension, or none.
-Wish wish_for(const Program& program, const Name& dim) {
-  for (Wish& wish : wishes_of(program))
-    if (wish.dim == dim) return std::move(wish);
+SplitRequest request_for(const Program& program, const Name& dim) {
+  for (SplitRequest& request : split_requests(program))
+    if (request.dim == dim) return std::move(request);
   return {dim, {}};
 }
 
@@ -86,7 +85,7 @@ void take_apart(Program& program, Id op) {
   OpShape shape = program.shape(program.op(op));
   raise(program.op(op).def->rule(&shape));
   for (const Name& whole : shape.wholes)
-    if (!whole.empty() && OpSplitter(program, op).run(wish_for(program, whole))) return;
+    if (!whole.empty() && OpSplitter(program, op).run(request_for(program, whole))) return;
 }
 
 }  // namespace
@@ -100,12 +99,12 @@ void take_heads_apart(Program& program) {
 }
 
 void split_ops(Program& program) {
-  for (const Wish& wish : wishes_of(program))
+  for (const SplitRequest& request : split_requests(program))
     for (Id segment = 0; segment < program.segment_count(); ++segment)
       for (int kind = 0; kind < function_kinds; ++kind) {
         const std::vector<Id> ops = program.segment(segment).ops(static_cast<FunctionKind>(kind));
         for (Id op : ops)
-          if (program.op(op).def->split) OpSplitter(program, op).run(wish);
+          if (program.op(op).def->split) OpSplitter(program, op).run(request);
       }
 }
 

@@ -1,16 +1,19 @@
-// Rewrites ops that want a dimension whole which is sharded on mesh axes: those that can be expressed in ops
-// that can be split (OpDef::split) are replaced by these. `lm_head` is one, along the vocabulary.
+// Replaces ops that need a dimension whole which is to be sharded, if the op can be written as ops that
+// can be sharded (OpDef::split).
+//
+// Example: `lm_head` needs the whole vocabulary for its softmax. With `vocab` split it becomes local
+// logits, a maximum and a sum over the ranks, and the gradient of local logits.
 #pragma once
 
 #include "program/step_program.hpp"
 
 namespace prun {
 
-// Is called after add_backward and before place_on_mesh's axes. The ops still write the same values.
+// Runs after add_backward, before placement. New ops write the same values.
 void split_ops(Program& program);
 
-// Rewrites likewise each op that computes its gradients in forward, along any dimension that it wants whole:
-// so that its loss can be computed without them.
+// Splits every op with gradients in forward, along any dimension it needs whole, so that its loss can be
+// computed without gradients.
 void take_heads_apart(Program& program);
 
 }  // namespace prun

@@ -45,7 +45,7 @@ Id SummandExchanges::sum_of(Id summand, Id before) {
   return add(base_ops::decode, {codes}, decoded, before);
 }
 
-// Errors that codes leave in a step that is not kept are lost for good, as the step is.
+// The error of a step that is not kept is dropped with the step.
 Id SummandExchanges::encoded(Id numbers, Id error, Id before) {
   return add(base_ops::encode_onward, {numbers, error, program_.runtime("keep")}, std::span(&signs, 1),
              before);
@@ -57,7 +57,7 @@ Id SummandExchanges::add(const char* kind, std::initializer_list<Id> inputs, std
                                   std::span(inputs.begin(), inputs.size()), attrs, before)[0];
 }
 
-// Adds a value for what codes leave out; `of_ranks` says that each rank has one of its own.
+// Adds the error of quantization. `of_ranks`: one for each rank, otherwise one for the rank's shard.
 Id SummandExchanges::add_error(const char* name, Id like, bool of_ranks) {
   Value error;
   error.name = detail::concat("bucket.", number_, ".", name);
