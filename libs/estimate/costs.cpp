@@ -17,8 +17,7 @@ namespace {
 constexpr std::size_t terms = 3;
 using Row = std::array<double, terms>;
 
-// Solves the least squares of rows x = 1 over some of the terms; returns nothing if the rows do not determine
-// them.
+// Solves least squares of rows x = 1 over the chosen terms; nothing if the rows do not determine them.
 std::optional<Row> solve(const std::vector<Row>& rows, unsigned chosen) {
   std::vector<std::size_t> used;
   for (std::size_t i = 0; i < terms; ++i)
@@ -76,7 +75,7 @@ KernelFit fit_kernel(std::span<const KernelSample> samples) {
                       sample.cost.bytes / scale[2] / sample.seconds});
   Row best{};
   double least = std::numeric_limits<double>::infinity();
-  // Fewer terms are tried first: more must be better by more than rounding.
+  // Fewer terms are tried first. More must fit better by more than rounding.
   for (const unsigned chosen : {0b100u, 0b010u, 0b001u, 0b110u, 0b101u, 0b011u, 0b111u}) {
     const std::optional<Row> x = solve(rows, chosen);
     if (!x || any_negative(*x)) continue;
@@ -98,7 +97,7 @@ DType element_type(const OpShape& shape) {
 
 namespace {
 
-// Returns an attribute, or 0 if the op has none of that name.
+// 0 if the op has no such attribute.
 std::int64_t integer_attr(const OpDef& op, const OpShape& shape, std::string_view name) {
   for (std::uint64_t i = 0; i < op.attr_count; ++i)
     if (op.attrs[i].name == name) return shape.attrs[i].i;
@@ -147,7 +146,7 @@ double ExchangeCurve::seconds(std::int64_t bytes) const {
   while (right + 1 < points.size() && points[right].bytes < bytes) ++right;
   const ExchangePoint &a = points[right - 1], &b = points[right];
   const double slope = (b.seconds - a.seconds) / static_cast<double>(b.bytes - a.bytes);
-  // Beyond the last point, more bytes never take less time.
+  // After the last point, more bytes never take less time.
   if (bytes > b.bytes) return b.seconds + std::max(0.0, slope) * static_cast<double>(bytes - b.bytes);
   return a.seconds + slope * static_cast<double>(bytes - a.bytes);
 }
@@ -179,7 +178,7 @@ CostTable CostTable::without_time_of_drives(std::string_view tier) const {
     if (key.device == tier) fit = {};
   for (auto& [key, seconds] : other.exact)
     if (key.device == tier) seconds = 0;
-  constexpr double none = 1e18;  // as good as none
+  constexpr double none = 1e18;  // practically nothing
   for (DeviceRates& one : other.rates)
     if (one.drive_bytes_per_second) one.drive_bytes_per_second = none;
   if (const auto stated = other.stated_drives.find(std::string(tier)); stated != other.stated_drives.end())
@@ -199,7 +198,7 @@ const DeviceRates* CostTable::rates_of(std::string_view device) const {
   return found == rates.end() ? nullptr : &*found;
 }
 
-// Links carry what exchanges take beyond the least that any takes.
+// Scales what a collective takes beyond its smallest measured time.
 CostTable CostTable::with_links(double times) const {
   CostTable other = *this;
   const auto quicker = [times](double seconds, double fixed) { return fixed + (seconds - fixed) / times; };
@@ -219,7 +218,7 @@ namespace {
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 bool is_of_word(char c) { return (lower(c) >= 'a' && lower(c) <= 'z') || (c >= '0' && c <= '9'); }
 
-// Says whether a text has a word, in letters of either case: "GH200" has no word h200.
+// Case does not matter, word limits do: "GH200" does not contain h200.
 bool has_word(std::string_view text, std::string_view word) {
   const auto same = [](char a, char b) { return lower(a) == lower(b); };
   for (auto at = text.begin();; ++at) {
@@ -237,7 +236,7 @@ bool DeviceRates::is_of(std::string_view name) const {
   return name.find(device) != std::string_view::npos || (!short_name.empty() && has_word(name, short_name));
 }
 
-// Tensor cores multiply both 16-bit types at the same rate.
+// fp16 and bf16 have the same rate on tensor cores.
 double DeviceRates::rate_of(DType type) const {
   const DType half = type == DType::f16 ? DType::bf16 : type == DType::bf16 ? DType::f16 : type;
   for (const DType one : {type, half})
@@ -253,12 +252,12 @@ double DeviceRates::seconds(const OpCost& cost, DType type) const {
          std::max(rate > 0 ? cost.flops / rate : 0, bytes_per_second > 0 ? cost.bytes / bytes_per_second : 0);
 }
 
-// Codes have half the bytes of the narrowest type that computes, so a cast moves half as much again. A factor
-// that comes as codes has no cast.
+// A cast reads the 16-bit factor and writes codes of half its size: 1.5 times its bytes. A factor that
+// arrives as codes needs no cast.
 std::optional<double> DeviceRates::seconds_in_fp8(const OpDef& op, const OpShape& shape,
                                                   const OpCost& cost) const {
   if (!fp8_flops_per_second || bytes_per_second <= 0) return {};
-  double factors = 0;  // counted in bytes
+  double factors = 0;  // in bytes
   for (int i = 0; i < shape.count && i < 2; ++i)
     if (op.operands[i].access == Access::read && is_float(shape.operand[i].dtype))
       factors += shape.operand[i].bytes();

@@ -15,12 +15,12 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t version = 3;
 constexpr JsonLimits limits{std::size_t{64} << 20, 2'000'000, 8};
-constexpr double fastest = 1e18;  // largest FLOPs or bytes a second
-constexpr double longest = 1e9;   // longest seconds: more is a typing error, not a measurement
+constexpr double fastest = 1e18;  // FLOPs or bytes a second
+constexpr double longest = 1e9;   // seconds: more is a typing error
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
                            DType::i32, DType::i64, DType::u8,   DType::u16};
 
-// Reads one object of the file: every member is read once, none is left over.
+// Reads one JSON object. Unknown, repeated and missing members are errors.
 class Fields {
  public:
   Fields(const JsonValue& value, std::string place) : place_(std::move(place)) {
@@ -52,7 +52,7 @@ class Fields {
     return value.as_array();
   }
   bool has(const char* name) const { return object_->find(name) != nullptr; }
-  // Reads a rate, of things a second, which is above what a measurement of seconds may be.
+  // Reads a rate a second, whose bound is higher than that of seconds.
   double rate(const char* name) {
     const JsonValue& value = take(name);
     const bool numeric = value.is_integer() || value.kind() == JsonKind::real;
@@ -159,7 +159,7 @@ class TableReader {
     fields.fail("names a type that there is not: ", in_quotes(name));
   }
 
-  // Reads rates: FLOPs a second by type are members of their own: "fp32", "bf16".
+  // Reads rates. FLOPs a second are members named by type: "fp32", "bf16".
   static DeviceRates rates(Fields& fields) {
     DeviceRates rates;
     rates.device = fields.text("device");
@@ -339,7 +339,7 @@ namespace {
 
 const OutputKind costs_kind{"a cost table of prun bench", R"({"prun_costs":)"};
 
-// Returns the table before: a pipe, a device and an empty file take a table but hold none.
+// Returns the file's previous table. Pipes, devices and empty files have none.
 std::optional<CostTable> table_before(const fs::path& file) {
   check_output(file, costs_kind);
   std::error_code ignored;

@@ -1,4 +1,6 @@
-// Reads and writes cost tables as files: JSON, read strictly.
+// Reads and writes cost tables as JSON files, strictly: a misspelled member is an error with its place.
+//
+// Example: `prun bench kernels` merges what it measured into ~/.cache/prun/costs.json.
 #pragma once
 
 #include <filesystem>
@@ -8,22 +10,20 @@
 
 namespace prun {
 
-// Returns $XDG_CACHE_HOME/prun/costs.json, or ~/.cache/prun/costs.json.
+// $XDG_CACHE_HOME/prun/costs.json, or ~/.cache/prun/costs.json.
 std::filesystem::path default_costs_path();
 
-// Parses a table. Throws bad_input: one sentence that names the place in the text. `source` stands for the
-// text.
+// Throws bad_input with the place in the text, which error messages call `source`.
 CostTable parse_costs(std::string_view text, const std::string& source);
 std::string to_json(const CostTable& table);
 
-// Returns nothing if there is no such file.
+// Nothing if there is no such file.
 std::optional<CostTable> read_costs(const std::filesystem::path& file);
 
-// Throws if the file's table cannot take figures of this machine, because it is of another one or damaged.
+// Throws if the file has a table of another machine, or is damaged.
 void check_can_merge(const std::filesystem::path& file, const Machine& here);
 
-// Adds what was measured on this machine to the file, which is created if there is none. A table of another
-// machine is refused.
+// Adds this machine's measurements to the file, which may be new. Refuses a table of another machine.
 void merge_costs(const std::filesystem::path& file, const CostTable& measured);
 
 }  // namespace prun

@@ -16,11 +16,11 @@
 namespace prun {
 namespace {
 
-// Where ranks outnumber cores, who waits for a message has no core when it comes: each exchange takes so many
-// seconds longer, in the middle of 40 layouts of four ranks on two cores (Linux 6.18).
+// With more ranks than cores, a rank that waits for a message has no core when it arrives. Each collective
+// takes this much longer: the median of 40 layouts of four ranks on two cores (Linux 6.18).
 constexpr double crowded_exchange = 250e-6;
 
-// Says whether the ranks leave no core free: exchanges of host memory are work for a core as well.
+// True if ranks leave no core free; collectives in host memory need cores too.
 bool leaves_no_core(const Assembly& assembly, const Machine& here) {
   const std::int64_t ranks = ranks_of_host(assembly);
   return assembly.device_info().host_memory && ranks > 1 && ranks <= here.cores &&
@@ -33,7 +33,7 @@ std::vector<std::string> names_of_devices(const Assembly& assembly) {
   return names;
 }
 
-// Returns by device whether its memory is the host's; a single device has no other beside it.
+// True, by device, if its memory is the host's.
 Numbered<bool> devices_on_host(const Assembly& assembly) {
   Numbered<bool> on_host;
   if (assembly.device_infos().size() > 1)
@@ -41,7 +41,7 @@ Numbered<bool> devices_on_host(const Assembly& assembly) {
   return on_host;
 }
 
-// Returns whether a queue's axis has a comm plugin that enqueues.
+// True for queues whose comm plugin enqueues.
 std::function<bool(const QueueInfo&)> enqueued_queues(const Assembly& assembly, PluginHost& plugins) {
   std::vector<bool> by_axis;
   for (const Axis& axis : assembly.mesh().axes()) {
@@ -52,13 +52,13 @@ std::function<bool(const QueueInfo&)> enqueued_queues(const Assembly& assembly, 
                 ->info(&info));
     by_axis.push_back(info.enqueues);
   }
-  // One plugin carries exchanges over several axes together.
+  // All collectives over several axes together use one plugin.
   return [by_axis](const QueueInfo& queue) {
     return queue.communicates() && by_axis[axes_of(queue.axis).front()];
   };
 }
 
-// `step` gives the plans; null means those of the full step.
+// `step` has the plans; null: those of the full step.
 Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                       SimulateOptions options = {}, const StepPlans* step = nullptr) {
   const std::vector<SimulatedRank> ranks = all_ranks(assembly.program(), [&](int rank) -> const Plan& {
@@ -79,7 +79,7 @@ Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostT
                  devices_on_host(assembly));
 }
 
-// Predicts the step as if drives took no time; nothing if there are none.
+// Predicts the step with drives that take no time; nothing if there are no drives.
 std::optional<Prediction> predict_without_drives(const Assembly& assembly, PluginHost& plugins,
                                                  const CostTable& table, const SimulateOptions& options) {
   const std::optional<CostTable> stated = with_stated_drives(table, assembly, plugins);
@@ -99,9 +99,9 @@ double exposed_transfers(const Simulation& step) {
 
 }  // namespace
 
-// Attributes to a drive the time for which the device waits while the drive works, even if a collective or a
-// copy stands between: a gather of parameters that are first read from the drive. Where calls share links and
-// memory, one that comes earlier may delay another, so drives may expose nothing.
+// Attributes to drives the time that the device waits because of them, even through a collective or a copy
+// in between, such as a gather of parameters that are read first. The difference of two simulations may be
+// negative, since an earlier call may delay another on shared links; then drives expose nothing.
 Exposed exposed_of(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                    const Simulation& step, std::int64_t ranks_of_host) {
   Exposed exposed{step.exposed_communication(), exposed_transfers(step)};
@@ -154,16 +154,16 @@ namespace {
 
 // ------------------------------------------------------------------- saves
 
-// These are in bytes a second: of a copy while nothing runs; of one thread that reads host memory or a
-// device's beside training and the thread that writes; of a drive, at most.
+// Bytes a second: of a copy on an idle machine; of one thread that reads memory while training and writing
+// go on; of a drive at most.
 constexpr double copied_per_second = 8e9, read_per_second = 4.5e9, most_of_drive_per_second = 2e9;
 
 double save_rate(const Assembly& assembly) {
   return static_cast<double>(assembly.recipe().bytes("run.save_rate").value_or(0));
 }
 
-// Returns what drives with state give while a save reads them: no more than the disk takes that it goes to,
-// which may be the same one.
+// The rate at which a save reads state from drives: at most that of the disk it writes to, which may be
+// the same.
 double drive_rate(const Assembly& assembly) {
   return std::min(most_of_drive_per_second, save_rate(assembly));
 }
@@ -173,7 +173,7 @@ double read_by_all(const Assembly& assembly, const Plan& plan) {
          static_cast<double>(save_readers(plan, assembly.device_info(), assembly.mesh().world()));
 }
 
-// Returns the load of each read of a rank's plan: of what ranks hold alike each saves its share.
+// Loads of the reads of a rank's plan. Replicated state is divided among ranks.
 std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& rank) {
   const Program& program = *rank.program;
   const ProcessNeed& need = assembly.process_need_of(rank.rank);
@@ -198,7 +198,7 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& ra
   return loads;
 }
 
-// Returns the bytes of a rank's state that lie on drives.
+// Bytes of a rank's state on drives.
 double on_drives(const Assembly& assembly) {
   const Plan& plan = assembly.plan();
   std::set<PersistentValue> there;
@@ -212,7 +212,7 @@ double on_drives(const Assembly& assembly) {
   return bytes;
 }
 
-// States what a save reads from drives: of one rank's state, and the seconds that a host's ranks take for it.
+// What a save reads from drives: bytes of a rank's state, and seconds for all ranks of a host.
 struct DriveReads {
   double bytes = 0, seconds = 0;
 
@@ -221,8 +221,8 @@ struct DriveReads {
         seconds(bytes * static_cast<double>(ranks_of_host(assembly)) / drive_rate(assembly)) {}
 };
 
-// Returns how much later steps end because a save uses the drives that they need for `wanted` seconds: while
-// both want more than a drive gives, each gets half of it.
+// How much later steps end because a save reads drives that they need for `wanted` seconds. While both
+// want all of a drive, each gets half.
 double delay_by_drives(const Assembly& assembly, const Simulation& step, const DriveReads& reads,
                        double write_seconds, double wanted) {
   const double share =
@@ -232,7 +232,7 @@ double delay_by_drives(const Assembly& assembly, const Simulation& step, const D
   return std::max(0.0, lasts - (lasts - wanted) / share);
 }
 
-// Returns how long a save that copies everything first stops training.
+// Pause of a save that copies everything before training goes on.
 double seconds_to_copy(const Assembly& assembly, const DriveReads& reads) {
   const double all = static_cast<double>(assembly.process_need().saved_bytes);
   return std::max(0.0, all - reads.bytes) / copied_per_second + reads.seconds;
@@ -274,7 +274,7 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
   return save;
 }
 
-// Predicts by the size of the batch; without a table it only lists the sizes.
+// Lists the sizes of a growing batch, with predictions if there is a table.
 std::vector<RampForecast> sizes_of_ramp(const Assembly& assembly) {
   std::vector<RampForecast> sizes;
   const BatchRamp ramp = BatchRamp::of(assembly.recipe());
@@ -283,7 +283,7 @@ std::vector<RampForecast> sizes_of_ramp(const Assembly& assembly) {
   return sizes;
 }
 
-// Holds the seconds of each kind of step.
+// Seconds of each kind of step.
 class StepSeconds {
  public:
   StepSeconds(const Assembly& assembly, PluginHost& plugins, const CostTable& table, const Simulation& full)
@@ -292,12 +292,12 @@ class StepSeconds {
       of_[step.kind] = predict_by(assembly, plugins, table, {}, &step).simulation.step_seconds;
   }
 
-  // Returns nothing for a kind that is not planned.
+  // Nothing for a kind that is not planned.
   std::optional<double> of(const StepKind& kind) const {
     const auto found = of_.find(kind);
     return found == of_.end() ? std::nullopt : std::make_optional(found->second);
   }
-  // Returns the mean over a period of steps of `accumulate` microbatches.
+  // Mean over a period of steps with `accumulate` microbatches.
   std::optional<double> mean(std::int64_t accumulate) const {
     const std::int64_t period = assembly_.period();
     if (period <= 1) return of({accumulate, period == 1});
@@ -318,7 +318,7 @@ std::vector<RampForecast> forecast_ramp(const Assembly& assembly, const StepSeco
   return sizes;
 }
 
-// Returns the ranks that may send other amounts than this one: of what shifts, those at the ends send less.
+// Ranks that may send other amounts: in a shift, the ranks at the ends send less.
 std::set<int> unlike_senders(const Assembly& assembly, const Plan& plan, std::int64_t rank) {
   std::set<int> ranks = {narrow<int>(rank)};
   for (const PlannedFunction& function : plan.functions)
@@ -339,7 +339,7 @@ std::vector<std::uint64_t> sent_by(const Assembly& assembly, PluginHost& plugins
   return sent;
 }
 
-// Adds up what a step without ops of `periodic` sends.
+// Bytes sent by a step without ops of `periodic`.
 std::uint64_t sent_between(const Assembly& assembly, PluginHost& plugins) {
   std::uint64_t all = 0;
   for (const StepPlans& step : assembly.other_steps())
@@ -349,8 +349,8 @@ std::uint64_t sent_between(const Assembly& assembly, PluginHost& plugins) {
   return all;
 }
 
-// Forecasts the steps between two that run ops of `periodic`; without `seconds`, it says what they send
-// alone.
+// Forecasts the steps between two that run ops of `periodic`; without `seconds` only the bytes that they
+// send.
 std::optional<PeriodForecast> forecast_period(const Assembly& assembly, PluginHost& plugins,
                                               const StepSeconds* seconds) {
   if (assembly.purpose() != Purpose::training || assembly.period() == 0) return {};
@@ -379,7 +379,7 @@ Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
     forecast.period = forecast_period(assembly, plugins, &seconds);
     return forecast;
   } catch (const Error& error) {
-    // A plan is worth showing without its prediction, unless the prediction was requested.
+    // Show a plan without a prediction, unless the prediction was requested.
     if (costs || error.code() == ErrorCode::internal || error.code() == ErrorCode::hang) throw;
     return {std::nullopt, error.what()};
   }

@@ -1,4 +1,8 @@
-// Gives the prediction for a recipe's plan, or says why there is none.
+// Predicts a recipe's step before it runs, for `prun plan`, `tune` and the start of a run; or states why
+// it cannot.
+//
+// Example: for a recipe with a save every 100 steps on a measured machine, forecast() returns the step's
+// time, what of it is exposed communication, and how long a save takes and delays training.
 #pragma once
 
 #include <filesystem>
@@ -10,69 +14,69 @@
 
 namespace prun {
 
-// Predicts one save, by run.save_rate.
+// One save, at run.save_rate.
 struct SaveForecast {
-  double seconds = 0;  // time until all is on the disk
-  // The steps after it end so much later; this is nothing if no prediction says what they take. Training
-  // pauses for `still` of it or, if it goes on beside the save, for at most so long.
+  double seconds = 0;  // until all is on the disk
+  // How much later the steps after it end; nothing without a prediction. Training pauses for `still` of
+  // it, or at most for `still` if it goes on during the save.
   std::optional<double> delay = {};
   double still = 0;
-  // Says whether the delay is what the save's bytes take of the drives that state lies on, as if checkpoints
-  // went there too.
+  // True if the delay comes from drives that hold state, assuming that checkpoints go to the same
+  // drives.
   bool of_drives = false;
   std::optional<Simulation> simulation = {};
 };
 
-// Describes the steps before the batch is full, and the full ones, if it grows.
+// Steps of one size of a growing batch.
 struct RampForecast {
   BatchRamp::Stretch stretch;
   std::optional<double> step_seconds = {};
 };
 
-// Describes steps without the ops of `periodic`, which run in one step of `period`: Forecast has that one.
+// Steps without ops of `periodic`. Forecast itself is the step with them, one in `period`.
 struct PeriodForecast {
   std::int64_t period = 1;
-  std::optional<double> between = {}, mean = {};  // seconds of such a step, and of all on average
-  std::uint64_t sent = 0;                         // payload bytes that this rank sends in such a step
+  std::optional<double> between = {}, mean = {};  // seconds of such a step, and mean of all
+  std::uint64_t sent = 0;                         // payload bytes, by this rank
 };
 
-// Holds seconds of a step that nothing hides, each of the rank with most of it.
+// Seconds of a step that no computation hides, each for the rank with most of it.
 struct Exposed {
-  // The device waits for exchanges, or for copies and updates elsewhere; neither counts what they wait for
+  // The device waits for collectives, or for copies and updates elsewhere, not counting waits for
   // drives.
   double communication = 0, transfers = 0;
-  std::optional<double> drives = {};  // a step is so much longer than if tiers took no time; nothing if none
+  std::optional<double> drives = {};  // how much tiers lengthen the step; nothing without tiers
 
   friend bool operator==(const Exposed&, const Exposed&) = default;
 };
 
 struct Forecast {
   std::optional<Prediction> prediction;
-  std::string missing;  // why there is none: one sentence, with the command that helps
+  std::string missing;  // why there is no prediction, with the command that helps
   Exposed exposed = {};
-  std::optional<SaveForecast> save = {};  // set if the recipe saves
-  std::vector<RampForecast> ramp = {};    // forecasts by size, in turn; empty if no batch grows
+  std::optional<SaveForecast> save = {};
+  std::vector<RampForecast> ramp = {};  // by batch size, in order; empty without batch.ramp
   std::optional<PeriodForecast> period = {};
-  // This rank sends so many payload bytes in a step, by queue, as its comm plugins count.
+  // Payload bytes that this rank sends in a step, by queue, as comm plugins count them.
   std::vector<std::uint64_t> sent = {};
 };
 
-// Predicts the step alone, by a table. Throws not_found for what it does not contain. `ranks_of_host` of 0
-// means as the device says.
+// Predicts the step only. Throws not_found if the table lacks something. `ranks_of_host` = 0: as many as
+// the device has units.
 Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                         std::int64_t ranks_of_host = 0);
-// Says what of a step that this table predicts nothing hides, of as many ranks of a host.
+// `table` and `ranks_of_host` are those that predicted `step`.
 Exposed exposed_of(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                    const Simulation& step, std::int64_t ranks_of_host = 0);
-// Returns for how long the busiest rank's tiers work in a step, both ways together.
+// Seconds for which the busiest rank's tiers work in a step, both directions together.
 double seconds_of_drives(const Assembly& assembly, const Simulation& step);
-// Returns the bytes that a rank like this sends in a step at most, by queue, as its comm plugins count.
+// The most bytes that such a rank sends in a step, by queue, as comm plugins count them.
 std::vector<std::uint64_t> sent_of(const Assembly& assembly, PluginHost& plugins);
 
-// Says whether rates that come with prun may stand for what was not measured.
+// Whether rates that come with prun may replace missing measurements.
 enum class RatesUse : std::uint8_t { allowed, forbidden };
 
-// `costs` is the cost table that was named; nothing: the machine's own, which may be missing or damaged.
+// `costs` names a table. Otherwise the machine's own is used, which may be missing or damaged.
 Forecast forecast(const Assembly& assembly, PluginHost& plugins,
                   const std::optional<std::filesystem::path>& costs, RatesUse rates = RatesUse::allowed);
 

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the files ordered by their names.
+// Sorted by name.
 std::vector<fs::path> shipped_files() {
   std::vector<fs::path> files;
   std::error_code ignored;
@@ -21,7 +21,7 @@ std::vector<fs::path> shipped_files() {
   return files;
 }
 
-// Returns the file or, if there is none of that name, one of those that come with prun.
+// The file, or else the shipped one of that name.
 fs::path file_of(const fs::path& named) {
   std::error_code ignored;
   if (fs::exists(named, ignored) || named.has_parent_path()) return named;
@@ -73,7 +73,7 @@ CostTable costs_for(const CostTable& costs, const DeviceInfo& device, const Reci
   const bool elsewhere = device.absent && costs.machine == this_machine();
   CostTable held = elsewhere ? costs.rates_alone() : costs;
   if (held.has_kernels_of(device.name.view()) || held.rates_of(device.name.view())) return held;
-  // Layouts over more ranks may use what was measured: their ranks have fewer threads each.
+  // Layouts over more ranks have fewer threads a rank, and may use these measurements.
   if (!device.absent && !held.exact.empty()) return held;
   const std::string_view option =
       trait_of(plugins.note("device", recipe.section("device").plugin()), "plan_name");

@@ -41,7 +41,7 @@ class Reader {
   }
 
  private:
-  // Returns a call's direction, which is that of its queue.
+  // The direction of a call is that of its queue.
   Direction direction_of(const Call& call) const {
     for (const PlannedStep& step : plan_.steps(call))
       if (const Direction direction = prun::direction_of(*rank_.simulated.program, plan_, step);
@@ -70,7 +70,7 @@ class Reader {
     if (passes && computes(call.queue)) links.passes += seconds;
   }
 
-  // Adds a wait: while the queue that is waited for stands still itself, the link is not the cause.
+  // Counts a wait, except while the other queue waits itself: then the link is not the cause.
   void add_wait(Links& links, const Event& wait) const {
     const auto found = of_queue_.find(wait.waits_for);
     if (found == of_queue_.end()) return;
@@ -84,9 +84,9 @@ class Reader {
 
   const RankTimes& rank_;
   const Plan& plan_;
-  std::map<std::pair<std::int32_t, std::int32_t>, const Call*> calls_;  // calls by queue and position
-  std::map<std::int32_t, Direction> of_queue_;                          // directions of queues, if any
-  std::map<std::int32_t, std::vector<Work>> works_;                     // works by queue, one after the other
+  std::map<std::pair<std::int32_t, std::int32_t>, const Call*> calls_;  // by queue and position
+  std::map<std::int32_t, Direction> of_queue_;                          // of queues that copy
+  std::map<std::int32_t, std::vector<Work>> works_;                     // by queue, in order
   std::int64_t last_ = 0;
 };
 

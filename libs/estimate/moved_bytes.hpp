@@ -1,33 +1,34 @@
-// Counts the bytes of an exchange, and those that a step copies.
+// Counts bytes of collectives and copies, for `prun plan` and for what calls share in a simulation.
+//
+// Example: fetching a bf16 layer of 100 MB moves 100 MB to the device; a copy to a drive counts for that
+// tier instead.
 #pragma once
 
 #include "plan/plan.hpp"
 
 namespace prun {
 
-// Returns the bytes of an operation among `members` ranks: what each has of the larger of `in` and `out`.
+// Bytes of a collective among `members` ranks: the larger of each rank's input and output.
 std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t members);
 
-// Says whether a step is a copy from the recipe's device's own memory to other memory, or back.
+// Whether a copy is from the recipe device's memory to other memory, or back.
 enum class Direction : std::uint8_t { stays, to_host, to_device };
 Direction direction_of(const Program& program, const Plan& plan, const PlannedStep& step);
 
-// Counts bytes that a step copies from the recipe's device's own memory to the host's, and back; and those
-// that tiers read and write.
+// Bytes copied in a step between device and host, each way, and bytes that tiers read and write.
 struct MovedBytes {
   std::int64_t to_host = 0, to_device = 0;
   std::int64_t from_disk = 0, to_disk = 0;
 };
 MovedBytes moved_bytes(const Program& program, const Plan& plan);
 
-// Returns the number of the link that a copy goes over: there is one each way between the recipe's device and
-// other memory, and between each tier and memory; -1: none.
+// Number of the link that a copy uses; -1: none. There is one for each direction between the device and
+// other memory, and between each tier and memory.
 std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep& step);
 
-// Counts bytes that a step moves through host memory: for a copy, each side that is there; for what a further
-// device computes on the host's cores, all that the op reads and writes. What the recipe's device computes
-// there finds much of it in caches, and is left out. `on_host` says by device whether its memory is the
-// host's.
+// Bytes that pass through host memory: both ends of a copy, as far as they are there, and all operands of
+// what a second device computes on the host's cores. The recipe's own device is left out, since caches
+// hold much of what it uses. `on_host`: by device, whether its memory is the host's.
 double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,
                   const Numbered<bool>& on_host);
 

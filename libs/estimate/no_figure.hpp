@@ -1,4 +1,5 @@
-// Distinguishes that a cost table lacks a figure from other refusals: what is asked for can run all the same.
+// Separates "the cost table lacks a figure" from other errors: such a recipe can run, it just has no
+// prediction.
 #pragma once
 
 #include "prun/error.hpp"

@@ -7,8 +7,8 @@
 namespace prun {
 namespace {
 
-// Sets the number of steps. The last of them must be like all that follow: the more run at a time, the later
-// that is so.
+// Chooses how many steps to simulate: the last one must be typical, and the more steps overlap, the later
+// that is.
 SimulateOptions with_steps_for(std::span<const SimulatedRank> ranks, SimulateOptions options) {
   std::int64_t running = 2;
   for (const SimulatedRank& rank : ranks) running = std::max<std::int64_t>(running, rank.plan->running);
@@ -23,7 +23,7 @@ Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
                    Numbered<bool> on_host) {
   const bool has_host = !on_host.empty();
   TablePrices prices(table, std::move(devices), std::move(on_host));
-  // The order matters: prices know which rates they use only once they have been computed.
+  // Simulate first: prices know which rates they used only afterwards.
   Prediction prediction{simulate(ranks, prices, with_steps_for(ranks, options)), prices.exchanges_alone(),
                         prices.notes()};
   prediction.range = prices.range();

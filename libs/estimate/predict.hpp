@@ -1,4 +1,7 @@
-// Predicts what a step will take, before it runs: the plan is simulated at the prices of a cost table.
+// Predicts a step by simulating its plan with a cost table.
+//
+// Example: predict() of two ranks with a table measured on another number of threads returns step_seconds
+// and a note that says so.
 #pragma once
 
 #include "estimate/costs.hpp"
@@ -8,17 +11,15 @@ namespace prun {
 
 struct Prediction {
   Simulation simulation;
-  bool exchanges_alone = false;  // some price is that of an exchange with nothing beside it
-  std::vector<std::string>
-      notes;  // what it is based on, where that is less than figures measured on this machine
-  // A step may take from so many times the predicted time to so many, if rates stand for what was not
-  // measured here.
+  bool exchanges_alone = false;    // some collective's time was measured without concurrent kernels
+  std::vector<std::string> notes;  // what was not measured on this machine as it is
+  // Factors within which the step's time is expected if rates replace measurements.
   std::optional<std::pair<double, double>> range = {};
-  std::optional<double> host_bandwidth = {};  // bytes a second of host memory, if that was counted
+  std::optional<double> host_bandwidth = {};  // bytes a second, if known
 };
 
-// Predicts a step; `devices` are the names of a rank's devices; TablePrices explains `on_host`. Throws
-// not_found for what is not in the table.
+// `devices`: names of a rank's devices. `on_host`: see TablePrices. Throws not_found for figures that the
+// table lacks.
 Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
                    Numbered<std::string> devices, const Machine& here, const SimulateOptions& options = {},
                    Numbered<bool> on_host = {});

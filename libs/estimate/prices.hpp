@@ -1,4 +1,5 @@
-// Gives a simulation the times of kernels, exchanges and the executor itself.
+// What a simulation asks about time: seconds of kernels and collectives, overheads, and bandwidths that
+// calls share. TablePrices answers from a cost table; tests answer with fixed numbers.
 #pragma once
 
 #include <string_view>
@@ -7,46 +8,44 @@
 
 namespace prun {
 
-// States what the executor adds, in seconds.
+// Seconds that the executor adds.
 struct Overheads {
-  double call = 0;     // overhead of each call
-  double handoff = 0;  // time from the end of a call until a queue that stood still for it goes on
+  double call = 0;     // per call
+  double handoff = 0;  // from the end of a call until a waiting queue goes on
 };
 
-// Counts bytes that a step moves through what others use at the same time.
+// Bytes that compete with other calls.
 struct Carried {
-  double host = 0;         // bytes through host memory
-  double link_bytes = 0;   // bytes through a link of its rank
-  std::int32_t link = -1;  // number of that link, counted by the prices; -1: none
-  double drives = 0;       // bytes read from drives of the host, or written to them
+  double host = 0;         // through host memory
+  double link_bytes = 0;   // through a link of its rank
+  std::int32_t link = -1;  // number of that link; -1: none
+  double drives = 0;       // read from or written to drives
 };
 
-// States what things take, in seconds.
+// Times in seconds.
 class Prices {
  public:
   virtual ~Prices() = default;
   virtual double kernel(const Program& program, const PlannedStep& step) = 0;
-  // Returns the time of an exchange in the queue of that name.
+  // `queue` is the queue's name.
   virtual double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) = 0;
-  // Returns the same if not all members are on one host.
+  // As above, if members are on several hosts.
   virtual double far_exchange(const PlannedExchange& one, std::int64_t members, std::string_view queue) {
     return exchange(one, members, queue);
   }
-  // Returns the part of that time that does not depend on bytes: exchanges that are started together take it
-  // once.
+  // The part that does not depend on bytes; collectives that start together take it once.
   virtual double fixed(const PlannedExchange&, std::int64_t /*members*/) { return 0; }
-  // Returns how much later than the average the last of several equal members arrives: no two ranks are
-  // equally fast.
+  // Mean delay of the last member: no two ranks are equally fast.
   virtual double lateness(const PlannedExchange&, std::int64_t /*members*/, std::string_view /*queue*/) {
     return 0;
   }
-  // Returns the share of their rate that the first device's kernels reach while it exchanges beside them.
+  // Share of their rate that the first device's kernels reach while it communicates.
   virtual double share_beside_exchanges() { return 1; }
   virtual Overheads overheads() { return {}; }
   virtual Carried carried(const Program&, const Plan&, const PlannedStep&) { return {}; }
-  // Returns the bytes a second that go through memory of a host; 0: it delays no work.
+  // Bytes a second of a host's memory; 0: unlimited.
   virtual double host_bandwidth() { return 0; }
-  // Returns the bytes a second that drives of a host move, both ways together; 0: any number.
+  // Bytes a second of a host's drives, both directions together; 0: unlimited.
   virtual double drive_bandwidth() { return 0; }
 };
 

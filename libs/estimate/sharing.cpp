@@ -49,7 +49,7 @@ std::vector<Sharing::Work*> Sharing::going_on() {
   return works;
 }
 
-// Sets speeds. A work whose speed stays the same is left as it is: its times are not rounded again.
+// A call whose speed stays is not touched, so that its times are not rounded again.
 void Sharing::set_speeds(std::span<Work* const> works) const {
   std::vector<double> speeds(works.size(), 1);
   for (std::size_t carrier = 0; carrier < carriers_.size(); ++carrier) {

@@ -1,6 +1,8 @@
-// Simulates works that move bytes through the same memory or link at the same time. Each gets as much as it
-// would alone if there is enough for all; otherwise all get the same part of their loads: so a copy with a
-// small load never waits behind an update that could use everything.
+// Simulates calls that share a memory or a link. If there is enough for all, each gets what it needs;
+// otherwise each gets the same share of its load. So a copy with a small load never waits for an update
+// that could use everything.
+//
+// Example: loads of 40 and 20 GB/s on a memory of 30 GB/s: both run at half speed.
 #pragma once
 
 #include <cstddef>
@@ -12,33 +14,33 @@ namespace prun {
 
 class Sharing {
  public:
-  // Adds a carrier of a bandwidth, and returns its number. Carriers are visited in the order of their adding:
-  // a work that one delays needs less of the next.
+  // Returns the number of a carrier with that bandwidth. Carriers are applied in the order in which they
+  // were added: a call that one slows down needs less of the next.
   std::size_t add_carrier(double bytes_per_second);
 
-  // States the load that a work puts on a carrier.
+  // Load of a call on a carrier.
   struct Load {
     std::size_t carrier = 0;
-    double bytes_per_second = 0;  // rate while nothing delays it
-    double times = 1;             // number of works that do the same there at the same time
-    bool is_held_up = true;       // whether this carrier can delay it; otherwise it only takes from others
+    double bytes_per_second = 0;  // if nothing delays the call
+    double times = 1;             // identical calls at the same time
+    bool is_held_up = true;       // false: it takes from others but is never delayed
   };
-  // Begins a work that takes `seconds` while nothing delays it. `at` must not be before what next() gave
-  // last.
+  // Starts a call that takes `seconds` if nothing delays it. `at` must not be before the last result of
+  // next().
   void begin(std::size_t tag, double at, double seconds, std::vector<Load> loads);
 
   struct Ended {
     std::size_t tag = 0;
     double at = 0;
   };
-  // Returns the work that ends next, of those that have been begun, or nothing if there is none.
+  // Returns the next call to end, or nothing.
   std::optional<Ended> next();
 
  private:
   struct Work {
     std::size_t tag = 0;
-    double since = 0;  // time since when it has gone on at this speed
-    double left = 0;   // seconds that it would take alone from then on
+    double since = 0;  // when it got its present speed
+    double left = 0;   // seconds left at full speed
     double speed = 1;
     std::vector<Load> loads;
 

@@ -1,10 +1,10 @@
-// Runs plans in virtual time. Each queue goes through its calls in order and waits as the plan says; an
-// exchange begins when all who take part have reached it; a send meets the receive that has the same number
-// between the same two ranks. Calls that move bytes through the same link or the host's memory at the same
-// time share what it carries: a link as much as the fastest of its rank's calls that use it. So do calls that
-// compute on cores of a host of which there are too few.
+// Runs plans in virtual time, to predict a step and what it exposes. Each queue runs its calls in order
+// and waits as the plan states. A collective starts when all members have reached it; a send meets the
+// receive with the same number between the same ranks. Concurrent calls share links, host memory, drives
+// and cores.
 //
-// Ranks that cannot be distinguished (same plan, same company) are simulated once, however many they are.
+// Ranks with the same plan and equivalent peers are simulated once. Example: 512 data-parallel ranks of a
+// pipeline of 8 stages are 8 simulated ranks.
 #pragma once
 
 #include <functional>
@@ -17,55 +17,53 @@ namespace prun {
 
 struct SimulateOptions {
   std::int64_t steps = 3;
-  // The host starts a step as soon as no more than so many are started and not done, as Trainer::run() does.
+  // The host starts a step when fewer than this many are in flight, like Trainer::run().
   std::int64_t running = 2;
-  // So many ranks of consecutive numbers are on a host, whose memory they share; 0: all.
+  // Number of consecutive ranks on a host, which share its memory; 0: all.
   std::int64_t ranks_of_host = 0;
-  // So many cores of a host are shared by its ranks, of which each call of a queue takes `cores_of`; 0, or an
-  // empty function: each has cores of its own.
+  // Cores of a host, shared by its ranks; a call takes `cores_of` its queue. 0 or an empty function:
+  // unlimited.
   double cores_of_host = 0;
-  double exchange_delay = 0;  // seconds that each exchange takes longer, as where its threads wait for a core
+  double exchange_delay = 0;  // seconds added to each collective, as if its threads waited for a core
   std::function<double(const QueueInfo&)> cores_of = {};
-  // Says for which queues the comm plugin enqueues: it gets the exchanges of a call at once, and they run on
-  // the device beside its kernels. If it is empty, there are none.
+  // Queues whose comm plugin enqueues: it gets all collectives of a call at once, and they run on the
+  // device concurrently with kernels. Empty: none.
   std::function<bool(const QueueInfo&)> enqueued = {};
-  // Says, for a save that is begun with the first step, when its reads are done, by rank, in seconds from
-  // then. If it is empty, there is no save.
+  // For a save that begins with the first step: by rank, the seconds after which each read is done.
+  // Empty: no save.
   std::function<std::vector<double>(const SimulatedRank&)> save_reads = {};
-  // Says which queues one thread fills for all of them in the order of the plan: what blocks one delays what
-  // comes after it. If it is empty, there are none.
+  // Queues that one thread fills in plan order: a call that blocks delays those behind it. Empty: none.
   std::function<bool(const QueueInfo&)> fed = {};
 };
 
-// Describes one rank, for all that are like it.
+// Result for one rank, and for all like it.
 struct RankTimes {
   int rank = 0;
   std::int64_t alike = 1;  // number of such ranks, itself included
   SimulatedRank simulated;
-  StepTimes times;            // times of the last step
-  std::vector<Event> events;  // events of all steps
-  // These are, for a step, the bytes that it moves through memory of the host, and how much longer its calls
-  // took because others used the same memory, link or cores.
+  StepTimes times;            // of the last step
+  std::vector<Event> events;  // of all steps
+  // For a step: bytes through host memory, and how much longer calls took because others shared memory,
+  // link or cores.
   double host_bytes = 0, slowed = 0;
-  // The rank's kernels take so much longer in the step because it exchanges beside them; events do not
-  // contain this.
+  // How much longer kernels take in a step because of concurrent collectives; events do not contain it.
   double slowed_by_exchanges = 0;
 };
 
 struct Simulation {
-  // This is the time from the end of the step before to the end of the last one, with what the rank that
-  // exchanges beside its kernels for longest loses by that.
+  // From the end of the last but one step to the end of the last, including the largest
+  // slowed_by_exchanges of a rank.
   double step_seconds = 0;
-  double all_seconds = 0;  // time to the end of the last one
+  double all_seconds = 0;  // to the end of the last step
   std::vector<RankTimes> ranks;
 
-  // Returns the exposed communication of the rank with the most, the step at most: steps overlap.
+  // Of the rank with the most, at most the step: steps overlap.
   double exposed_communication() const;
   double slowed_by_exchanges() const;
 };
 
-// Simulates. Throws an Error of code hang when no queue can go on, naming the ranks, queues and calls that
-// wait for each other. Programs and plans must outlive the result.
+// Throws an Error of code hang if no queue can go on, naming ranks, queues and calls that wait for each
+// other. Programs and plans must outlive the result.
 Simulation simulate(std::span<const SimulatedRank> ranks, Prices& prices,
                     const SimulateOptions& options = {});
 

@@ -10,7 +10,7 @@ std::vector<double> ends_of_reads(std::span<const SaveLoad> reads, const SavePac
   for (const SaveLoad& read : reads) {
     bytes += read.bytes;
     now += read.seconds;
-    const double behind = bytes - static_cast<double>(pace.buffer);  // they have left the buffer by then
+    const double behind = bytes - static_cast<double>(pace.buffer);  // written to the disk by then
     if (behind > 0) now = std::max(now, behind / pace.written_per_second);
     ends.push_back(now);
   }

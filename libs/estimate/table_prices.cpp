@@ -20,8 +20,8 @@ double rounds(std::int64_t members) {
   return std::max(1.0, static_cast<double>(std::bit_width(static_cast<std::uint64_t>(members - 1))));
 }
 
-// Rescales a measurement among `from` members to `to`: latency grows with the rounds, the rest with the share
-// of the bytes that travels.
+// Rescales a measurement among `from` members to `to`: latency by rounds, the rest by the share of bytes
+// that is sent.
 double rescale(const ExchangeCurve& curve, std::int64_t bytes, CommKind kind, std::int64_t from,
                std::int64_t to) {
   const double latency = curve.points.front().seconds;
@@ -31,7 +31,7 @@ double rescale(const ExchangeCurve& curve, std::int64_t bytes, CommKind kind, st
   return latency * rounds(to) / rounds(from) + moving * (spreads ? share(to) / share(from) : 1);
 }
 
-// Returns what an exchange takes by links: an all-reduce passes each link twice.
+// By link rates. An all-reduce uses each link twice.
 double seconds_by(const LinkRates& links, const ExactExchange& exchange) {
   const auto members = static_cast<double>(exchange.members);
   const bool whole = exchange.kind == CommKind::send || exchange.kind == CommKind::broadcast;
@@ -88,8 +88,7 @@ double ExchangePrices::lateness(const PlannedExchange& exchange, std::int64_t me
   return found == table_.exact_exchanges.end() ? 0 : found->second.lateness;
 }
 
-// Prices an exchange with nothing beside it, on a host or between hosts; returns nothing if that was not
-// measured among any number of ranks.
+// Seconds without concurrent kernels; nothing if this kind was not measured among any number of ranks.
 std::optional<double> ExchangePrices::alone(CommKind kind, std::int64_t bytes, std::int64_t members,
                                             bool far) {
   const std::string device = table_.has_exchanges_of(device_, far) ? device_ : host_exchanges;
@@ -125,7 +124,7 @@ std::optional<double> MiddleKernels::seconds(const KernelKey& key, const OpDef& 
   return middle->seconds(cost);
 }
 
-// Returns the fit of a device's kernels in a type; nothing if too few were measured.
+// Median fit of a device's kernels in a type; nothing if too few were measured.
 const std::optional<KernelFit>& MiddleKernels::middle_of(const std::string& device, DType type) {
   const auto [entry, is_new] = middles_.try_emplace({device, type});
   if (!is_new) return entry->second;
@@ -133,7 +132,7 @@ const std::optional<KernelFit>& MiddleKernels::middle_of(const std::string& devi
   for (const auto& [key, fit] : table_.kernels) {
     if (key.device != device || (is_float(type) && key.type != type)) continue;
     fixed.push_back(fit.fixed);
-    // Bytes of what counts FLOPs as well may be those of caches.
+    // Bytes of ops with FLOPs may come from caches: leave them out.
     if (fit.per_flop > 0)
       per_flop.push_back(fit.per_flop);
     else
@@ -147,7 +146,7 @@ const std::optional<KernelFit>& MiddleKernels::middle_of(const std::string& devi
 
 namespace {
 
-// Returns the attributes of an op that multiplies in fp8 in all layers, or in none.
+// Attributes of an op that uses fp8 in all layers, or in none.
 std::vector<Attr> as_in_all_layers(const Op& op, bool in_fp8) {
   std::vector<Attr> attrs = op.attrs;
   for (std::size_t i = 0; i < attrs.size(); ++i) {
@@ -162,8 +161,8 @@ std::string joined(const std::set<std::string>& names) {
   return join(std::vector<std::string>(names.begin(), names.end()), ", ");
 }
 
-// Says what a table has where it has nothing of the device itself: kernels of others, such as of another
-// number of threads, or rates.
+// Describes what the table has instead of the device: kernels of others, such as with more threads, or
+// rates.
 std::string of_other_devices(const CostTable& table) {
   std::set<std::string> measured, rated;
   for (const auto& [key, fit] : table.kernels) measured.insert(key.device);
@@ -222,7 +221,7 @@ const DriveRates* TablePrices::stated_drives_of(std::int32_t device) const {
   return found == table_.stated_drives.end() ? nullptr : &found->second;
 }
 
-// Prices a copy from or to drives whose rates the recipe states.
+// Copies to and from drives with rates from the recipe.
 std::optional<double> TablePrices::by_stated_drives(const Program& program, const PlannedStep& step) const {
   const Op& op = program.op(step.op);
   const DriveRates* const drives = op.def->copies ? stated_drives_of(step.device) : nullptr;
@@ -232,13 +231,12 @@ std::optional<double> TablePrices::by_stated_drives(const Program& program, cons
          (from.space == Space::disk ? drives->read : drives->write);
 }
 
-// Says whether it is a device beside the first that has no rates of its own: those of the first say what its
-// host does.
+// True for a second device without rates: those of the first cover its host.
 bool TablePrices::is_beside(std::int32_t device) const {
   return device > 0 && !table_.rates_of(devices_.at(device));
 }
 
-// Prices a step by rates. Their link limits what moves between the device and host memory.
+// By rates. The link's rate bounds copies between device and host memory.
 std::optional<double> TablePrices::by_rates(const std::string& device, const Program& program,
                                             const PlannedStep& step, const OpShape& shape) {
   const Op& op = program.op(step.op);
@@ -275,14 +273,14 @@ double TablePrices::share_beside_exchanges() {
   return rates ? rates->beside_exchanges.value_or(1) : 1;
 }
 
-// Returns what was measured, or what the first device's host is said to have; 0 where neither is known.
+// Measured, or from the first device's rates; 0 if neither is known.
 double TablePrices::host_bandwidth() {
   if (table_.host_gb_per_second) return *table_.host_gb_per_second * 1e9;
   const DeviceRates* const rates = table_.rates_of(devices_.front());
   return rates ? rates->host_memory_bytes_per_second.value_or(0) : 0;
 }
 
-// Returns what a copy by rates takes for both ways at once: its cost counts the bytes of its result as well.
+// Of copies by rates, in both directions: their cost counts the result's bytes too.
 double TablePrices::drive_bandwidth() {
   for (std::size_t device = 1; device < devices_.size(); ++device)
     if (const DriveRates* const stated = stated_drives_of(static_cast<std::int32_t>(device)))
@@ -291,9 +289,9 @@ double TablePrices::drive_bandwidth() {
   return rates ? rates->drive_bytes_per_second.value_or(0) : 0;
 }
 
-// Returns what a copy moves that is priced by the drive's rate, which ranks of a host share.
+// Bytes that a copy moves at the drives' rate, which ranks of a host share.
 double TablePrices::drive_bytes(const Program& program, const PlannedStep& step) const {
-  // A written byte counts for more where drives write more slowly than they read.
+  // Scale written bytes by how much slower the drives write than read.
   if (const std::optional<double> seconds = by_stated_drives(program, step))
     return *seconds * stated_drives_of(step.device)->read;
   if (!step.kernel || !is_beside(step.device) || has_kernels_.at(step.device)) return 0;
@@ -306,7 +304,7 @@ Overheads TablePrices::overheads() {
   return found == table_.overheads.end() ? Overheads{} : found->second;
 }
 
-// Returns the carried bytes: between a device whose memory is the host's and that memory there is no link.
+// There is no link between a device and memory if the device's memory is the host's.
 Carried TablePrices::carried(const Program& program, const Plan& plan, const PlannedStep& step) {
   Carried carried;
   carried.drives = drive_bytes(program, step);
@@ -318,7 +316,7 @@ Carried TablePrices::carried(const Program& program, const Plan& plan, const Pla
   return carried;
 }
 
-// Says what the rates take the first device's host to have, where a step uses it.
+// Describes the rates of the first device's host that the step uses.
 std::string TablePrices::host_text(const DeviceRates& rates) const {
   if (on_host_.empty() || &rates != table_.rates_of(devices_.front())) return {};
   std::vector<std::string> parts;

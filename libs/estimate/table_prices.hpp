@@ -1,4 +1,9 @@
-// Prices kernels, exchanges and copies by a cost table.
+// Answers a simulation's questions from a cost table, taking the best figure there is: the exact shape,
+// then the fit of the op, then the median of other ops, then rates. It records what was not measured, so
+// that a prediction can state it.
+//
+// Example: `linear` of an unseen shape uses the fit of `linear`; an all-gather among 4 ranks, measured
+// among 2, is rescaled and noted.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +21,12 @@ namespace prun {
 
 // ------------------------------------------------------------ used rates
 
-// Remembers which devices' rates, none of them measured on this machine, are part of a prediction.
+// Records which devices' rates, none measured on this machine, a prediction uses.
 class UsedRates {
  public:
   explicit UsedRates(const CostTable& table) : table_(table) {}
 
-  // Returns the rates of a device, which count as used, or null.
+  // Returns the rates of a device and records the use; null if it has none.
   const DeviceRates* use(std::string_view device) {
     const DeviceRates* const rates = table_.rates_of(device);
     if (rates && std::find(used_.begin(), used_.end(), rates) == used_.end()) used_.push_back(rates);
@@ -29,7 +34,7 @@ class UsedRates {
   }
   const std::vector<const DeviceRates*>& used() const { return used_; }
 
-  // Returns from how many times the predicted time to how many a step may take; nothing if none is used.
+  // The widest range of the rates used, as factors of the prediction; nothing if none is used.
   std::optional<std::pair<double, double>> range() const {
     std::optional<std::pair<double, double>> range;
     for (const DeviceRates* rates : used_) {
@@ -47,27 +52,26 @@ class UsedRates {
 
 // ------------------------------------------------------------ exchange prices
 
-// Prices exchanges between the ranks of a device by a cost table: as they were measured in this layout, or
-// with nothing beside them among as many ranks or others, or by the rates of links. Throws NoFigure where
-// nothing tells.
+// Times of collectives: as measured in this layout; else without concurrent kernels among as many ranks,
+// or other numbers; else by link rates. Throws NoFigure if none is known.
 class ExchangePrices {
  public:
   ExchangePrices(const CostTable& table, std::string device) : table_(table), device_(std::move(device)) {}
 
   double seconds(const PlannedExchange& exchange, std::int64_t members, std::string_view queue,
                  UsedRates& rates);
-  // Prices an exchange between hosts, where that is unknown, like one on a host.
+  // If unknown, as on a host.
   double between_hosts(const PlannedExchange& exchange, std::int64_t members, std::string_view queue,
                        UsedRates& rates);
-  // Returns a fixed time, no more than the smallest measured exchanges took.
+  // The part that does not depend on bytes, at most the smallest measured time.
   double fixed(const PlannedExchange& exchange, std::int64_t members, UsedRates& rates);
   double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) const;
 
-  // Says whether some exchange's price is that of one with nothing beside it.
+  // True if a time without concurrent kernels was used.
   bool some_alone() const { return some_alone_; }
-  // Says whether some exchange between hosts has the price of one on a host.
+  // True if a time on one host was used between hosts.
   bool far_as_near() const { return far_as_near_; }
-  // Returns what was worked out from a measurement among other ranks: from how many, by exchange.
+  // Which sizes were rescaled from how many ranks, by collective.
   const std::map<std::string, std::string>& other_sizes() const { return other_sizes_; }
 
  private:
@@ -82,18 +86,17 @@ class ExchangePrices {
 
 // ------------------------------------------------------------ middle kernels
 
-// Prices a kernel whose op was not measured as its device does most: with the middle rate of FLOPs, and that
-// of bytes, of all ops that were.
+// Prices ops that were not measured by the median rate of FLOPs and of bytes of all measured ops of the
+// device.
 class MiddleKernels {
  public:
   explicit MiddleKernels(const CostTable& table) : table_(table) {}
 
-  // Returns nothing if too few ops were measured to tell, or the op multiplies in fp8: such products are like
-  // no others.
+  // Nothing if too few ops were measured, or for products in fp8, which no other op resembles.
   std::optional<double> seconds(const KernelKey& key, const OpDef& op, const OpShape& shape,
                                 const OpCost& cost);
 
-  // Returns the ops that have been priced so, and how often.
+  // The ops priced this way.
   const std::set<std::string>& ops() const { return ops_; }
   std::int64_t priced() const { return priced_; }
 
@@ -106,10 +109,9 @@ class MiddleKernels {
   std::int64_t priced_ = 0;
 };
 
-// Prices by a table, for the devices of a rank: exchanges and calls are the first's. A kernel that is not in
-// the table is priced like what was measured on its device, if that is enough to tell; otherwise NoFigure is
-// thrown, as it is for exchanges. `on_host` says by device whether its memory is the host's; if it is empty,
-// neither links nor that memory delay any work.
+// Prices for the devices of a rank; collectives and overheads are those of the first. Throws NoFigure if
+// nothing similar was measured. `on_host`: by device, whether its memory is the host's; if empty, links
+// and host memory are not shared.
 class TablePrices final : public Prices {
  public:
   TablePrices(const CostTable& table, Numbered<std::string> devices, Numbered<bool> on_host = {})
@@ -142,14 +144,13 @@ class TablePrices final : public Prices {
   double host_bandwidth() override;
   double drive_bandwidth() override;
 
-  // Says whether some exchange's price is that of one with nothing beside it.
+  // True if a time without concurrent kernels was used.
   bool exchanges_alone() const { return exchanges_.some_alone(); }
 
-  // Returns from how many times the predicted time to how many a step may take, if rates that were not
-  // measured here are part of it.
+  // Range of the step's time, as factors, if rates are used.
   std::optional<std::pair<double, double>> range() const { return rates_.range(); }
 
-  // Returns in words what was not measured as it is but computed from similar measurements.
+  // States what was computed from similar measurements.
   std::vector<std::string> notes() const;
 
  private:
@@ -166,7 +167,7 @@ class TablePrices final : public Prices {
   Numbered<bool> on_host_, has_kernels_;
   std::int64_t measured_ = 0, fitted_ = 0;
   std::int64_t by_rates_ = 0;
-  bool on_drives_ = false;  // whether a drive's rate was used
+  bool on_drives_ = false;  // a drive's rate was used
   MiddleKernels middles_;
   ExchangePrices exchanges_;
   UsedRates rates_;

@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// Writes a complete event, with times in microseconds.
+// Times are in microseconds.
 void write_row(JsonWriter& json, int rank, const TraceRow& row, double origin) {
   json.begin_object().member("name", row.name).member("cat", row.waits ? "wait" : "call");
   json.member("ph", "X").member("pid", rank).member("tid", row.queue);
@@ -47,7 +47,7 @@ RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span
   return trace;
 }
 
-// Writes times in the shortest digits that read back as the same number.
+// Times have the fewest digits that read back as the same number.
 std::string to_text(const RankTrace& trace) {
   std::string text = std::to_string(trace.rank) + " " + std::to_string(trace.queues.size()) + "\n";
   for (const std::string& queue : trace.queues) text += queue + "\n";
