@@ -1,8 +1,6 @@
-// Tracks the placement of every value on one axis of the mesh while a pass walks through a step.
-//
-// Example: with `dp = 2`, the gradient of a weight becomes partial in `backward` and replicated after the
-// all-reduce in `reduce`. settle() records the placement that memory is laid out by; change() records the
-// later one.
+// Tracks the placement of every value on one axis of the mesh while a pass walks through a step. Example:
+// with `dp = 2`, the gradient of a weight becomes partial in `backward` and replicated after the all-reduce
+// in `reduce`. settle() records the placement that memory is laid out by; change() records the later one.
 #pragma once
 
 #include <map>

@@ -18,8 +18,8 @@ Id first_in_reduce(const Program& program, Id segment, Wanted&& wanted) {
   return none;
 }
 
-// Adds an in-place all-reduce of the value before op `before`: a sum, or a maximum if the value is a
-// partial maximum.
+// Adds an in-place all-reduce of the value before op `before`: a sum, or a maximum if the value is a partial
+// maximum.
 void add_sum(const AxisState& axis, Id segment, FunctionKind function, Id id, Id before) {
   const AttrValue along = axis_attr(axis.axis());
   const char* const kind =
@@ -28,8 +28,7 @@ void add_sum(const AxisState& axis, Id segment, FunctionKind function, Id id, Id
 }
 
 // Sums a gradient in `reduce`. If `precision.reduce` differs from the type of the gradient, the function
-// first casts all gradients, then reduces, then casts all back, so that the all-reduces form one
-// collective.
+// first casts all gradients, then reduces, then casts all back, so that the all-reduces form one collective.
 void sum_gradient(AxisState& axis, Id id) {
   Program& program = axis.program();
   const Id segment = program.value(id).segment;

@@ -1,11 +1,10 @@
-// Decides for sums and maxima over the ranks of an axis what each op adds to, and where the total is
-// reduced.
+// Decides for sums and maxima over the ranks of an axis what each op adds to, and where the total is reduced.
 //
 // Replicated and partial contributions must not enter one sum, since the all-reduce would count the
 // replicated one once per rank. The replicated ones go to a second accumulator, the twin, which is added
-// after the all-reduce. Example: on axis `tp`, the squared norm of a gain is the same on every rank, that
-// of a sharded weight differs. The first goes to `norm@tp`, the second to `norm`; `finish` all-reduces
-// `norm` and adds `norm@tp`.
+// after the all-reduce. Example: on axis `tp`, the squared norm of a gain is the same on every rank, that of
+// a sharded weight differs. The first goes to `norm@tp`, the second to `norm`; `finish` all-reduces `norm`
+// and adds `norm@tp`.
 #pragma once
 
 #include <map>
@@ -25,8 +24,8 @@ class AxisSums {
   void note_placed(Id op) { placed_.push_back(op); }
   // Marks a value that an existing collective sums in place: no rank may add to its copy afterwards.
   void note_summed(Id id) { summed_.insert(id); }
-  // Records that op writes or accumulates operand i with that placement. `folds`: the op takes the
-  // maximum of old and new value.
+  // Records that op writes or accumulates operand i with that placement. `folds`: the op takes the maximum of
+  // old and new value.
   void produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement, bool folds);
   // Reduces a value in place before op `before` reads it.
   void sum_in_place(Id id, const Op& op, Id before);

@@ -61,8 +61,8 @@ bool BucketGroups::is_packed(Id parameter) const {
   return !(packing_.is_alone() || packing_.sums_in_update()) || travels_in_codes(parameter);
 }
 
-// A parameter on two stages gets a bucket alone: both stages must sum in the same order, and nothing else
-// is the same on both.
+// A parameter on two stages gets a bucket alone: both stages must sum in the same order, and nothing else is
+// the same on both.
 BucketKey BucketGroups::key_of(Id parameter, const std::vector<AxisId>& axes) const {
   const Value& value = program_.value(parameter);
   const bool frozen = value.gradient == none;

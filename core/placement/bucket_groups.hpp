@@ -1,8 +1,6 @@
 // Groups the parameters of a segment into buckets: a bucket has one update op and one collective, so its
-// members must agree in all that either depends on (BucketKey).
-//
-// Example: with AdamW and weight decay, a block gives two buckets: the matrices with decay, gains and
-// biases without.
+// members must agree in all that either depends on (BucketKey). Example: with AdamW and weight decay, a block
+// gives two buckets: the matrices with decay, gains and biases without.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +15,8 @@ namespace prun {
 
 enum class Travels : std::uint8_t { as_it_is, in_codes };
 
-// Parameters with equal keys share a bucket. `norm` is the accumulator of the gradient's norm, none for
-// the copy of a tied parameter, which is counted once.
+// Parameters with equal keys share a bucket. `norm` is the accumulator of the gradient's norm, none for the
+// copy of a tied parameter, which is counted once.
 struct BucketKey {
   std::int32_t optimizer;
   bool decay;

@@ -54,8 +54,8 @@ class Rewriter {
 
   bool is(Id op, std::string_view kind) const { return program_.op(op).is(kind); }
 
-  // True if the op makes blocks, or a value from blocks, without reordering bytes. Operand `value` is
-  // the one that is not in blocks.
+  // True if the op makes blocks, or a value from blocks, without reordering bytes. Operand `value` is the one
+  // that is not in blocks.
   bool copies_in_order(Id op, std::string_view kind, std::size_t value) const {
     return is(op, kind) && places_before(program_.op(op).operands[value],
                                          static_cast<std::size_t>(program_.attr(op, "dim"))) == 1;

@@ -1,7 +1,6 @@
 // Adds values and ops that work on a flat parameter in an update: on the full range, or on a rank's shard.
-//
-// Example: Muon's momentum is updated as one op on the shard, gathered into the full range, and read
-// tensor by tensor.
+// Example: Muon's momentum is updated as one op on the shard, gathered into the full range, and read tensor
+// by tensor.
 #pragma once
 
 #include <map>

@@ -1,9 +1,8 @@
 // Derives copies for values that are not stored on the device that computes with them. A strategy places a
-// value (ProgramApi::place); which copies follow, and in which function, is decided here.
-//
-// Example: `gradients = "host"` places each gradient in pinned memory. Backward then accumulates in a
-// buffer that layers reuse; `reduce` sums it over ranks, adds its squares to the norm and copies it to the
-// host, while the next layer computes.
+// value (ProgramApi::place); which copies follow, and in which function, is decided here. Example: `gradients
+// = "host"` places each gradient in pinned memory. Backward then accumulates in a buffer that layers reuse;
+// `reduce` sums it over ranks, adds its squares to the norm and copies it to the host, while the next layer
+// computes.
 #pragma once
 
 #include <map>
@@ -17,10 +16,10 @@ namespace prun {
 // ------------------------------------------------------------ leaving gradients
 
 // Offloads gradients. A gradient is accumulated in memory that layers reuse. In `reduce` it is summed over
-// ranks, measured, searched for non-finite numbers, then copied; so all bits equal those of a gradient
-// that stays. If each microbatch adds to the gradients of all layers before the next one starts, the sum
-// either stays on the device until its update, or `clear` offloads it after each microbatch and fetches it
-// before the next (SumsMeanwhile).
+// ranks, measured, searched for non-finite numbers, then copied; so all bits equal those of a gradient that
+// stays. If each microbatch adds to the gradients of all layers before the next one starts, the sum either
+// stays on the device until its update, or `clear` offloads it after each microbatch and fetches it before
+// the next (SumsMeanwhile).
 
 // In which order a step's microbatches add to a layer's gradients.
 enum class GradientParts : std::uint8_t {
@@ -55,8 +54,7 @@ class LeavingGradients {
 
   // Offloads the gradient of a parameter that is in no bucket.
   void take_away(Id parameter);
-  // Offloads a rank's shard of a bucket's gradients to `place`. Returns false if it stays until its
-  // update.
+  // Offloads a rank's shard of a bucket's gradients to `place`. Returns false if it stays until its update.
   bool take_part_away(Bucket& bucket, MemoryPlace place);
   bool any() const { return !leaving_.empty(); }
   // Adds the copies of a segment's gradients, once all are taken.

@@ -43,8 +43,8 @@ bool OpChoice::has_whole_state(const Op& op, const Name& dim) const {
 }
 
 // True if an operand can be had sharded. A partial sum that must be reduced anyway is cheaper to
-// reduce-scatter. A value that an op-only split left sharded along another dimension returns here;
-// conversely an op-only split applies if the op needs unsharded what is sharded now.
+// reduce-scatter. A value that an op-only split left sharded along another dimension returns here; conversely
+// an op-only split applies if the op needs unsharded what is sharded now.
 bool OpChoice::can_be_had(const Op& op, const OpShape& shape, const Split& split) const {
   if (has_whole_state(op, split.dim)) return false;
   return any_reads(program_, op, [&](Id id) {
@@ -66,8 +66,8 @@ AxisPlacement OpChoice::passed_on(const Op& op, const OpShape& shape) const {
   return AxisPlacement::replicated();
 }
 
-// True if the op passes the placement `one` on: all operands in which it is linear (or monotone) have it,
-// no other operand is sharded, and the host reads no result. Replicated operands do not change a maximum.
+// True if the op passes the placement `one` on: all operands in which it is linear (or monotone) have it, no
+// other operand is sharded, and the host reads no result. Replicated operands do not change a maximum.
 bool OpChoice::passes_on(const Op& op, const OpShape& shape, const AxisPlacement& one) const {
   bool any = false;
   for (std::size_t i = 0; i < op.operands.size(); ++i) {

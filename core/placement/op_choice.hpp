@@ -1,9 +1,7 @@
-// Decides how an op runs on one axis: along which dimension it is split, or whether it passes partial sums
-// or maxima on.
-//
-// Example: `linear` with a weight sharded along `ffn` is split along `ffn`. Going up it sums over
-// `hidden`, so its result is sharded along `ffn`; going down it sums over `ffn`, so its result is a
-// partial sum, which a cast passes on.
+// Decides how an op runs on one axis: along which dimension it is split, or whether it passes partial sums or
+// maxima on. Example: `linear` with a weight sharded along `ffn` is split along `ffn`. Going up it sums over
+// `hidden`, so its result is sharded along `ffn`; going down it sums over `ffn`, so its result is a partial
+// sum, which a cast passes on.
 #pragma once
 
 #include <optional>

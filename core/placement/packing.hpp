@@ -1,7 +1,6 @@
-// Data shared by the files of the packer (pack.cpp): which parameters are packed over which axes, and what
-// is sharded besides optimizer state.
-//
-// Example: `zero` stage 2 over dp = 4 is {axes = {dp}, kept = {gradients = true}}.
+// Data shared by the files of the packer (pack.cpp): which parameters are packed over which axes, and what is
+// sharded besides optimizer state. Example: `zero` stage 2 over dp = 4 is {axes = {dp}, kept = {gradients =
+// true}}.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +18,8 @@ struct KeptParts {
 // A bucket under construction.
 struct PackedBucket : Bucket {
   KeptParts kept;
-  // A rank's shard of a microbatch's reduced gradients, if it reuses the memory of the local gradients;
-  // none if it is stored separately.
+  // A rank's shard of a microbatch's reduced gradients, if it reuses the memory of the local gradients; none
+  // if it is stored separately.
   Id own_sums = none;
   // With a secondary copy: the axes that share it, and the other axes.
   std::optional<AxisId> within, across;
@@ -35,12 +34,11 @@ struct Packing {
   KeptParts kept;
   std::int64_t microbatches = 0;  // 0 if gradients are summed
 
-  // 1-bit Adam: ranks sum what updates write, not gradients. On a single rank, each microbatch plays a
-  // rank.
+  // 1-bit Adam: ranks sum what updates write, not gradients. On a single rank, each microbatch plays a rank.
   bool sums_in_update() const { return microbatches > 0; }
 
-  // True for a single rank. It rounds what several ranks would quantize, microbatch by microbatch;
-  // nothing else is sharded.
+  // True for a single rank. It rounds what several ranks would quantize, microbatch by microbatch; nothing
+  // else is sharded.
   bool is_alone() const { return program.mesh().extent(folded(axes)) == 1; }
 
   // True if unquantized gradients are reduced in their own type.

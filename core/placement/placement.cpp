@@ -156,14 +156,14 @@ std::ptrdiff_t AxisExchanges::place_of(Id id, const Name& dim) const {
 
 // ------------------------------------------------------------ standing exchanges
 
-// Handles collectives that exist before the pass: those of models and strategies, and those over axes
-// placed before.
+// Handles collectives that exist before the pass: those of models and strategies, and those over axes placed
+// before.
 class StandingExchanges {
  public:
   explicit StandingExchanges(AxisState& axis);
 
-  // Adds dimensions that the op must have unsharded on this axis: those of an all-to-all over an axis
-  // placed before.
+  // Adds dimensions that the op must have unsharded on this axis: those of an all-to-all over an axis placed
+  // before.
   void want_whole(const Op& op, OpShape& shape) const;
   // Checks the placement that a collective over this axis reads, and places its result.
   void meet(const Op& op, const OpShape& shape, AxisSums& sums);
@@ -253,9 +253,9 @@ std::vector<Split> by_preference(const AxisState& axis) {
   return order;
 }
 
-// Returns sharded along the first dimension of `order` that the value has. Inputs of a microbatch are
-// sharded only along the first dimension requested for everything, since a split of weights may need
-// unsharded inputs.
+// Returns sharded along the first dimension of `order` that the value has. Inputs of a microbatch are sharded
+// only along the first dimension requested for everything, since a split of weights may need unsharded
+// inputs.
 AxisPlacement resting(const AxisState& axis, const Value& value, const std::vector<Split>& order) {
   const bool input = value.role == Role::input || value.role == Role::staging;
   for (const Split& split : input ? axis.splits() : order) {
@@ -274,8 +274,8 @@ bool counts_over(const AxisState& axis, const Value& value) {
   });
 }
 
-// Returns what varies because a strategy asked so (ProgramApi::vary): trained parameters, their gradients
-// and optimizer state.
+// Returns what varies because a strategy asked so (ProgramApi::vary): trained parameters, their gradients and
+// optimizer state.
 std::set<Id> varied_by(const AxisState& axis) {
   const Program& program = axis.program();
   const std::vector<AxisId>& asked = program.requests().varied;
@@ -316,8 +316,8 @@ void place_what_stays(AxisState& axis) {
   }
 }
 
-// The two gradients of a tied parameter are added before they are summed over this axis: both must have
-// the same placement.
+// The two gradients of a tied parameter are added before they are summed over this axis: both must have the
+// same placement.
 void check_copies(const Program& program, const AxisState& axis) {
   for (const Id id : program.parameters()) {
     const Value& copy = program.value(id);
@@ -394,9 +394,9 @@ class AxisPass {
         program_.replace_in(function, before, whole);
   }
 
-  // True if the op adds to the gradient of a carried value. That gradient has the value's placement; if
-  // the value is replicated and the first contribution (of the last reader) is partial, it is partial
-  // until the value's own segment reads it.
+  // True if the op adds to the gradient of a carried value. That gradient has the value's placement; if the
+  // value is replicated and the first contribution (of the last reader) is partial, it is partial until the
+  // value's own segment reads it.
   bool adds_to_carried(const Op& op) const {
     return op.function == FunctionKind::backward && program_.is_carried_gradient(op.operands.back());
   }

@@ -58,8 +58,8 @@ class SavedMoves {
     return found == moves_.end() ? nullptr : &*found;
   }
 
-  // Assigns values to places, the largest first, each to the place furthest below its share. Values
-  // assigned to the device are not moved.
+  // Assigns values to places, the largest first, each to the place furthest below its share. Values assigned
+  // to the device are not moved.
   void share_out() {
     std::vector<Move*> largest_first;
     double all = 0;
@@ -104,8 +104,8 @@ class SavedMoves {
     return program_.add_value(std::move(copy));
   }
 
-  // Values for drives are offloaded first, and fetched after those of faster places, which need not wait
-  // for them.
+  // Values for drives are offloaded first, and fetched after those of faster places, which need not wait for
+  // them.
   void add_copies() {
     const auto copy = [&](bool drives, FunctionKind function, Id Move::*from, Id Move::*to) {
       for (const Move& move : moves_)

@@ -1,7 +1,5 @@
-// Removes the zero, norm and reduce ops of single gradients, which ops of their bucket replace.
-//
-// Example: a block of six parameters loses six all-reduces in `reduce`; the strategy then writes one
-// reduce-scatter.
+// Removes the zero, norm and reduce ops of single gradients, which ops of their bucket replace. Example: a
+// block of six parameters loses six all-reduces in `reduce`; the strategy then writes one reduce-scatter.
 #pragma once
 
 #include <set>
@@ -14,8 +12,8 @@ class SingleOps {
  public:
   explicit SingleOps(const Packing& packing) : packing_(packing), program_(packing.program) {}
 
-  // Keeps sums that come first over other axes. Returns the further axes over which removed ops summed:
-  // the shard must be summed over them.
+  // Keeps sums that come first over other axes. Returns the further axes over which removed ops summed: the
+  // shard must be summed over them.
   std::set<AxisId> remove(const Bucket& bucket) const;
 
   // Refuses a strategy's op on a gradient that is sharded now.

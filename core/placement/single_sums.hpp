@@ -1,7 +1,6 @@
-// Finds the sums of single gradients, with casts around them, that a bucket's collective replaces.
-//
-// Example: axes [hosts, dp, tp], bucket over dp. The sum over dp becomes a reduce-scatter; that over hosts
-// follows for the shard; that over tp stays in front, for each full gradient.
+// Finds the sums of single gradients, with casts around them, that a bucket's collective replaces. Example:
+// axes [hosts, dp, tp], bucket over dp. The sum over dp becomes a reduce-scatter; that over hosts follows for
+// the shard; that over tp stays in front, for each full gradient.
 #pragma once
 
 #include <vector>

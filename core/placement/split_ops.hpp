@@ -1,8 +1,6 @@
-// Replaces ops that need a dimension whole which is to be sharded, if the op can be written as ops that
-// can be sharded (OpDef::split).
-//
-// Example: `lm_head` needs the whole vocabulary for its softmax. With `vocab` split it becomes local
-// logits, a maximum and a sum over the ranks, and the gradient of local logits.
+// Replaces ops that need a dimension whole which is to be sharded, if the op can be written as ops that can
+// be sharded (OpDef::split). Example: `lm_head` needs the whole vocabulary for its softmax. With `vocab`
+// split it becomes local logits, a maximum and a sum over the ranks, and the gradient of local logits.
 #pragma once
 
 #include "program/step_program.hpp"

@@ -1,11 +1,10 @@
 // Sums over ranks, as signs (prun/block_codes.hpp), what an update makes of each rank's gradients: 1-bit
-// Adam. Each rank adds the error of its last quantization and quantizes; one all-to-all gives each rank
-// the codes of its shard; it sums them in rank order, adds that sum's error, quantizes, and an all-gather
-// distributes the result. Errors are state.
-//
-// Example: momentum of 1024 elements on 4 ranks: a rank sends 3 × 256 signs, sums 4 × 256, sends 256 signs
-// to 3 ranks. Two other designs were considered. Signs instead of the gradient's all-reduce: the second
-// moment needs gradients. A compressing comm plugin: its errors would be in no plan and no checkpoint.
+// Adam. Each rank adds the error of its last quantization and quantizes; one all-to-all gives each rank the
+// codes of its shard; it sums them in rank order, adds that sum's error, quantizes, and an all-gather
+// distributes the result. Errors are state. Example: momentum of 1024 elements on 4 ranks: a rank sends 3 ×
+// 256 signs, sums 4 × 256, sends 256 signs to 3 ranks. Two other designs were considered. Signs instead of
+// the gradient's all-reduce: the second moment needs gradients. A compressing comm plugin: its errors would
+// be in no plan and no checkpoint.
 #pragma once
 
 #include "program/step_program.hpp"

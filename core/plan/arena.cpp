@@ -16,7 +16,7 @@ std::int64_t Layout::bytes_in_memory() const {
   return bytes;
 }
 
-// Drives move bytes of host memory too, so these are aligned for drives.
+// Transfers of drives read and write host memory too.
 std::int64_t Layout::alignment_in(const Range& range) const {
   const bool drives = std::any_of(ranges.begin(), ranges.end(),
                                   [](const Range& other) { return other.place.space == Space::disk; });

@@ -5,11 +5,11 @@
 namespace prun {
 namespace {
 
-// An allocator keeps so many bytes with each block, beside the block's own.
+// Bytes that an allocator adds to a block.
 constexpr std::int64_t of_block = 16;
-// A call takes so many bytes besides, for its waits, stamps and edges, by side, and for its lookup.
+// Bytes of a call for its waits, stamps, edges, and its lookup.
 constexpr std::int64_t of_call = 640;
-// A launch is kept with its piece, in the work of its queue, and with the device.
+// A launch is kept with its piece, in its queue's work, and by the device.
 constexpr std::int64_t launch_copies = 3;
 
 std::int64_t bytes_of(const PlannedStep& step, FunctionKind kind) {

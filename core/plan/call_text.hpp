@@ -1,4 +1,4 @@
-// Writes a call in words, for flight records, traces and messages.
+// Names calls in traces, flight records and messages: "forward block.3 mb 1".
 #pragma once
 
 #include <string>
@@ -7,10 +7,9 @@
 
 namespace prun {
 
-// Returns a text such as "forward block.3 mb 1".
 std::string call_text(const Program& program, const Plan& plan, const Call& call);
 
-// Returns the same or, for an exchange, a text such as "all_reduce dp.reduce 3.10 MiB".
+// For a call that communicates, a text such as "all_reduce dp.reduce 3.10 MiB".
 std::string call_name(const Program& program, const Plan& plan, const Call& call);
 
 }  // namespace prun

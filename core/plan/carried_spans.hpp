@@ -1,5 +1,5 @@
-// Finds over which part of the chain each carried value is needed: from the instance of its segment to the
-// last one that reads it or adds to its gradient.
+// Finds the layers over which each carried value is needed: from its segment to its last reader. Example: an
+// encoder output of layer 3, read by layers 5 to 9, crosses the boundary before layers 4 to 9.
 #pragma once
 
 #include <vector>
@@ -12,14 +12,13 @@ struct CarriedSpan {
   CarriedValue of;
   std::int32_t from = 0, last = 0;  // instances of the chain
 
-  // Says whether the value crosses the border before an instance of the chain.
+  // True if the value crosses the boundary before that layer.
   bool crosses(std::int32_t instance) const { return from < instance && instance <= last; }
-  // Says whether instances [begin, end) of the chain use the value, or pass it on.
+  // True if layers [begin, end) use the value or pass it on.
   bool meets(std::int32_t begin, std::int32_t end) const { return from < end && begin <= last; }
 
-  // Says whether the value comes with a chunk's input, and goes with its output: to ranks that do not have it
-  // yet. Its gradient goes the other way over every border between ranks, so that summands come in the order
-  // of backward.
+  // True if the value arrives with a chunk's input: if the rank does not have it yet. Its gradient returns
+  // over every boundary between ranks, so that contributions are added in the order of backward.
   bool arrives(const Work& work, const ChunkWork& chunk) const {
     return gradient_leaves(work, chunk) && chunk.held <= from;
   }

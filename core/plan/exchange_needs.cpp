@@ -21,7 +21,7 @@ bool is_staged(const DeviceInfo& device, const CommInfo& comm) {
 
 namespace {
 
-// Returns one of the operations of an exchange, as far as it is known before there is memory.
+// Fills in what is known before there is memory.
 CommOp operation_of(const PlannedExchange& exchange) {
   CommOp op;
   op.kind = exchange.kind;
@@ -45,7 +45,7 @@ StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t mem
 
 namespace {
 
-// Asks a comm plugin what exchanges need of one of `size` members.
+// Asks a comm plugin what collectives need on one of `size` members.
 class AskedNeeds {
  public:
   AskedNeeds(CommInterface& comm, std::int32_t place, std::int32_t size, bool staged)
@@ -88,7 +88,7 @@ class AskedNeeds {
   CommInterface& comm_;
   const std::int32_t place_, size_;
   const bool staged_;
-  // Layers have the same exchanges, and a plugin may have to count each message of one, so needs are kept.
+  // Cached: layers have equal collectives, and a plugin may count each message of one.
   std::map<std::tuple<CommKind, DType, std::int64_t, std::int32_t>, CommNeeds> asked_;
 };
 

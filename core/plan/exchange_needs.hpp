@@ -1,5 +1,6 @@
-// Computes what a rank's exchanges send and need by a plan: bytes on the way, and pinned memory where they
-// pass through the host.
+// Computes what a rank's collectives need: bytes sent, the plugin's memory, and pinned memory if they pass
+// through the host. Example: a CPU comm plugin with GPUs needs pinned chunks of 4 MiB for an all-reduce, and
+// a thread that copies.
 #pragma once
 
 #include <vector>
@@ -10,20 +11,18 @@
 
 namespace prun {
 
-// Returns a rank's number among the members of a group that it belongs to.
 std::int32_t place_among(const std::vector<int>& members, std::int64_t rank);
 
-// Says whether exchanges go through pinned memory: the plugin moves only host memory, and the device's is
-// not.
+// True if the plugin moves host memory only, and the device's memory is not the host's.
 bool is_staged(const DeviceInfo& device, const CommInfo& comm);
-// States what staging needs for a queue: pinned memory, and a thread that copies if there are chunks.
+// A queue's pinned memory, and whether it needs a thread to copy chunks.
 struct StagingNeeds {
   std::int64_t bytes = 0, threads = 0;
 };
 StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t members);
 
-// Returns what a rank sends in a step on a queue, as its comm plugin will count it, and what that plugin
-// needs for the largest exchange: a queue has one at a time under way.
+// Bytes that a rank sends in a step on a queue, as its comm plugin will count them, and needs of the largest
+// collective: a queue runs one at a time.
 CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
                         std::size_t queue, bool staged = false);
 

@@ -1,4 +1,5 @@
-// Lists the repetitions of segments that a rank holds, in the order in which a microbatch passes them.
+// Lists the layers that a rank holds, in the order in which a microbatch passes them. Example: stage 1 of 2
+// of a GPT with four layers holds a receive stub (for layer 1), layers 2 and 3, and the head.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,10 @@
 
 namespace prun {
 
-// Returns all repetitions of all segments of the model.
+// All layers of the model.
 Numbered<Instance> chain_of(const Program& program);
 
-// Fills plan.instances and plan.chunks. Returns the first instance of each segment, or -1 if this rank has
-// none.
+// Fills plan.instances and plan.chunks. Returns the first instance of each segment; -1: this rank has none.
 std::vector<std::int32_t> make_instances(const Program& program, const Work& work, Plan& plan);
 
 // Returns those instances of the chain that a rank holds, without receive stubs.

@@ -5,9 +5,9 @@
 namespace prun {
 namespace {
 
-// These are numbers of a GPU of 2023; its links within a host are assumed to be faster than they are. An
-// order that assumes less time for an exchange than it takes still keeps microbatches apart by half a layer,
-// so that one computes while another exchanges; one that assumes more has them exchange at the same time.
+// Numbers of a GPU of 2023, with faster links within a host than it has. If an order assumes too little time
+// for a collective, microbatches still stay half a layer apart, so that one computes while another
+// communicates. If it assumes too much, they communicate at the same time.
 constexpr double flops_a_second = 500e12, bytes_a_second = 3e12, seconds_of_a_kernel = 3e-6;
 constexpr double exchanged_bytes_a_second = 600e9, seconds_of_an_exchange = 5e-6;
 

@@ -1,12 +1,12 @@
-// Estimates what a step takes on a machine that was not measured.
+// Estimates the time of a step without measurements, to order calls. Example: with batch.interleave, whether
+// microbatch 1's attention or microbatch 0's MLP runs first depends on these times.
 #pragma once
 
 #include "plan/plan.hpp"
 
 namespace prun {
 
-// Returns the time by which calls are ordered where several could come next, so it must be the same on all
-// ranks: a measured time would not be. Nothing that is reported to people depends on it.
+// The same on all ranks, which a measured time would not be. Nothing reported to users depends on it.
 double nominal_seconds(const Program& program, const PlannedStep& step);
 
 }  // namespace prun

@@ -1,4 +1,5 @@
-// Assigns memory to things of which not all are needed at once.
+// Assigns offsets to things of which not all are needed at once, so that they share memory. Example: scratch
+// values with lifetimes [0, 2], [1, 3] and [4, 5]: the third reuses the bytes of the first.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,10 @@ inline constexpr std::int64_t alignment = 256;
 constexpr std::int64_t align(std::int64_t bytes, std::int64_t unit = alignment) {
   return (bytes + unit - 1) / unit * unit;
 }
-// Transfers of drives are aligned to this, on the drive and in memory.
+// Of transfers from and to drives, on the drive and in memory.
 inline constexpr std::int64_t drive_alignment = 4096;
 
-// Lists, for each thing, those that need their memory at the same time; each pair is added once.
+// For each thing, those that need memory at the same time; each pair is added once.
 class Conflicts {
  public:
   explicit Conflicts(std::size_t things) : with_(things) {}
@@ -28,15 +29,15 @@ class Conflicts {
 
 struct Offsets {
   std::vector<std::int64_t> of;
-  std::int64_t bytes = 0;  // bytes of all things together
+  std::int64_t bytes = 0;  // of all things
 };
 
-// Returns offsets such that no two things that conflict overlap: the largest comes first, each at the lowest
-// that is free. Things from number `at_zero` on, which do not conflict with each other, are at 0.
+// Assigns offsets so that no two things in conflict overlap: largest first, each at the lowest free offset.
+// Things from `at_zero` on, which do not conflict with each other, are at 0.
 Offsets assign_offsets(std::span<const std::int64_t> bytes, const Conflicts& conflicts,
                        std::size_t at_zero = static_cast<std::size_t>(-1));
 
-// Describes bytes that live from step `first` to step `last` of a function.
+// Bytes used from step `first` to step `last`.
 struct Lifetime {
   std::int64_t bytes = 0;
   std::int32_t first = 0;
@@ -44,10 +45,10 @@ struct Lifetime {
   std::int64_t offset = -1;
 };
 
-// Gives each lifetime an offset, a multiple of `unit`, such that no two that live at once overlap; returns
-// the bytes needed.
+// Assigns offsets, multiples of `unit`, so that no two that are alive together overlap. Returns the bytes
+// needed.
 std::int64_t assign_offsets(std::vector<Lifetime>& lifetimes, std::int64_t unit = alignment);
-// Places them one after another, in the given order.
+// In the given order, without sharing.
 std::int64_t assign_offsets_in_order(std::vector<Lifetime>& lifetimes);
 
 }  // namespace prun

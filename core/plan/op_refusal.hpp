@@ -1,4 +1,4 @@
-// Refuses an op that cannot be planned as it is.
+// Errors about ops that cannot be planned.
 #pragma once
 
 #include "program/step_program.hpp"

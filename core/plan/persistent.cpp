@@ -9,19 +9,19 @@
 namespace prun {
 namespace {
 
-// Pairs a tensor with the value that has elements of it.
+// A tensor and the value that has elements of it.
 struct Persistent {
   std::string name;
-  Id tensor = none;  // value with the tensor's dimensions: the value itself or, in a bucket, the parameter
+  Id tensor = none;  // value with the tensor's dimensions; for a bucket, the parameter
   Id value = none;
   std::int32_t instance = 0;
   Id rounded = none;
   bool copy = false, moment = false;
   Id parameter = none;       // parameter that it belongs to, if any
-  std::string of_parameter;  // name of that parameter
+  std::string of_parameter;  // its name
 };
 
-// Calls body(Lasting) for all that outlives a step on the rank that has these instances.
+// Calls body(Persistent) for all that outlives a step on the rank with these instances.
 template <class Body>
 class Lister {
  public:
@@ -111,7 +111,7 @@ DType type_of(const Program& program, const Persistent& persistent) {
   return persistent.rounded != none ? DType::f32 : program.value(persistent.value).dtype;
 }
 
-// Returns the shape of a whole tensor. Of a value that ranks have apart, it has a row for each of these.
+// With a row for each rank if ranks have different values.
 Extents shape_of(const Program& program, const Value& value) {
   Extents shape;
   if (value.is_apart()) shape.push_back(program.mesh().extent(axes_apart(value)));
@@ -119,7 +119,7 @@ Extents shape_of(const Program& program, const Value& value) {
   return shape;
 }
 
-// Returns a rank's part of a tensor: of a value that ranks have apart, it lies in the rank's row.
+// A rank's part; for a value that varies, the rank's row.
 Slice row_of(const Program& program, Id value, std::int64_t rank) {
   const Value& of = program.value(value);
   Slice slice = slice_of(program, value, rank);
@@ -149,7 +149,7 @@ HeldSlice held_slice(const Program& program, std::int64_t rank, const Persistent
   return held;
 }
 
-// Holds the ranks that have the same elements of a tensor, which one saves or all save a part of.
+// Ranks that have the same elements of a tensor, which one saves, or each a part.
 class Shares {
  public:
   Shares(const Program& program, const InstancesOf& instances_of, std::int64_t rank)
@@ -195,12 +195,12 @@ class Shares {
                              [&](std::int64_t a, std::int64_t b) { return load_[a] < load_[b]; });
   }
 
-  static constexpr std::int64_t least_elements = 1 << 16;  // fewest that are worth a part of their own
+  static constexpr std::int64_t least_elements = 1 << 16;  // least worth dividing
 
   const Program& program_;
   const InstancesOf& instances_of_;
   const std::int64_t rank_;
-  Numbered<std::int64_t> load_;  // load of each rank, with what is saved whole
+  Numbered<std::int64_t> load_;  // of each rank
 };
 
 }  // namespace
@@ -253,7 +253,7 @@ std::vector<PersistentTensor> persistent_tensors(const Program& program,
   std::vector<PersistentTensor> list;
   const auto add = [&](const Persistent& persistent) {
     const Value& tensor = program.value(persistent.tensor);
-    const bool listed = tensor.part && tensor.part->begin > 0;  // the part in front has listed it
+    const bool listed = tensor.part && tensor.part->begin > 0;  // the part before listed it
     if (!persistent.copy && !listed)
       list.push_back(
           {persistent.name, type_of(program, persistent), shape_of(program, tensor), persistent.moment,

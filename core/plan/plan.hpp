@@ -1,9 +1,9 @@
-// Holds a rank's plan: where every byte lies and what is called in which order. Everything is decided here,
-// before anything runs; the executor only carries it out and the simulator only times it.
+// A rank's plan: the address of every byte, and all calls of a step in order. Everything is decided here
+// before anything runs; the executor only carries it out, and the simulator only times it.
 //
-// A function is planned once per segment, with addresses relative to what a call brings: the segment's
-// repetition (instance), a microbatch's slot, the side of the double-buffered staging area. A call names
-// them.
+// A function is planned once per segment. Its addresses are relative to what a call names: the layer
+// (instance), the microbatch's slot, the staging buffer. Example: call {forward of block, instance 3,
+// microbatch 1, slot 1} in queue 0 waits for call 12 of queue 4, the all-gather of layer 3's parameters.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Says who sends what to whom where the parts of a sequence shift by a number of places: the part numbered c
-// goes to where c + distance is. What would go beyond the ends goes nowhere, and what stays with its member
-// is not exchanged, so only those who need a part get it.
+// Who sends what to whom if parts of a sequence shift by `distance` positions. Parts beyond the ends are
+// dropped, and a part that stays with its rank is not sent. Example: 4 ranks with 2 consecutive parts each,
+// distance 1: rank 0 sends part 1 to rank 1, and keeps part 0.
 #pragma once
 
 #include <vector>
@@ -12,11 +12,11 @@ namespace prun {
 struct ShiftedPiece {
   CommKind kind = CommKind::send;  // or recv
   std::int32_t peer = -1;
-  std::int64_t piece = 0;  // of `in` if it is sent, of `out` if it is received
+  std::int64_t piece = 0;  // of `in` for a send, of `out` for a receive
 };
 
-// Returns what one of `members` sends and receives. All members list what they share in the same order, so
-// that they may also do one after the other.
+// What one of `members` sends and receives. All members list them in the same order, so they may also run one
+// by one.
 std::vector<ShiftedPiece> shifted_pieces(const PlannedExchange& exchange, std::int64_t place,
                                          std::int64_t members);
 

@@ -1,9 +1,7 @@
-// Cost table: seconds of kernels, collectives and copies on a machine. Entries are measured (prun bench)
-// or follow from rates, such as a data sheet's.
-//
-// Example: for `linear` in bf16 on an H200 a KernelFit may have fixed = 4 µs, per_flop = 1.4e-15 s; a shape
-// measured exactly is in `exact`, which takes precedence. An all-reduce among 8 ranks is a curve of
-// seconds by bytes.
+// Cost table: seconds of kernels, collectives and copies on a machine. Entries are measured (prun bench) or
+// follow from rates, such as a data sheet's. Example: for `linear` in bf16 on an H200 a KernelFit may have
+// fixed = 4 µs, per_flop = 1.4e-15 s; a shape measured exactly is in `exact`, which takes precedence. An
+// all-reduce among 8 ranks is a curve of seconds by bytes.
 #pragma once
 
 #include <compare>

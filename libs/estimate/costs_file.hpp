@@ -1,5 +1,4 @@
 // Reads and writes cost tables as JSON files, strictly: a misspelled member is an error with its place.
-//
 // Example: `prun bench kernels` merges what it measured into ~/.cache/prun/costs.json.
 #pragma once
 

@@ -99,8 +99,8 @@ double exposed_transfers(const Simulation& step) {
 
 }  // namespace
 
-// Attributes to drives the time that the device waits because of them, even through a collective or a copy
-// in between, such as a gather of parameters that are read first. The difference of two simulations may be
+// Attributes to drives the time that the device waits because of them, even through a collective or a copy in
+// between, such as a gather of parameters that are read first. The difference of two simulations may be
 // negative, since an earlier call may delay another on shared links; then drives expose nothing.
 Exposed exposed_of(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                    const Simulation& step, std::int64_t ranks_of_host) {
@@ -154,16 +154,16 @@ namespace {
 
 // ------------------------------------------------------------------- saves
 
-// Bytes a second: of a copy on an idle machine; of one thread that reads memory while training and writing
-// go on; of a drive at most.
+// Bytes a second: of a copy on an idle machine; of one thread that reads memory while training and writing go
+// on; of a drive at most.
 constexpr double copied_per_second = 8e9, read_per_second = 4.5e9, most_of_drive_per_second = 2e9;
 
 double save_rate(const Assembly& assembly) {
   return static_cast<double>(assembly.recipe().bytes("run.save_rate").value_or(0));
 }
 
-// The rate at which a save reads state from drives: at most that of the disk it writes to, which may be
-// the same.
+// The rate at which a save reads state from drives: at most that of the disk it writes to, which may be the
+// same.
 double drive_rate(const Assembly& assembly) {
   return std::min(most_of_drive_per_second, save_rate(assembly));
 }
@@ -221,8 +221,8 @@ struct DriveReads {
         seconds(bytes * static_cast<double>(ranks_of_host(assembly)) / drive_rate(assembly)) {}
 };
 
-// How much later steps end because a save reads drives that they need for `wanted` seconds. While both
-// want all of a drive, each gets half.
+// How much later steps end because a save reads drives that they need for `wanted` seconds. While both want
+// all of a drive, each gets half.
 double delay_by_drives(const Assembly& assembly, const Simulation& step, const DriveReads& reads,
                        double write_seconds, double wanted) {
   const double share =

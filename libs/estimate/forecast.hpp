@@ -1,8 +1,6 @@
-// Predicts a recipe's step before it runs, for `prun plan`, `tune` and the start of a run; or states why
-// it cannot.
-//
-// Example: for a recipe with a save every 100 steps on a measured machine, forecast() returns the step's
-// time, what of it is exposed communication, and how long a save takes and delays training.
+// Predicts a recipe's step before it runs, for `prun plan`, `tune` and the start of a run; or states why it
+// cannot. Example: for a recipe with a save every 100 steps on a measured machine, forecast() returns the
+// step's time, what of it is exposed communication, and how long a save takes and delays training.
 #pragma once
 
 #include <filesystem>
@@ -17,12 +15,11 @@ namespace prun {
 // One save, at run.save_rate.
 struct SaveForecast {
   double seconds = 0;  // until all is on the disk
-  // How much later the steps after it end; nothing without a prediction. Training pauses for `still` of
-  // it, or at most for `still` if it goes on during the save.
+  // How much later the steps after it end; nothing without a prediction. Training pauses for `still` of it,
+  // or at most for `still` if it goes on during the save.
   std::optional<double> delay = {};
   double still = 0;
-  // True if the delay comes from drives that hold state, assuming that checkpoints go to the same
-  // drives.
+  // True if the delay comes from drives that hold state, assuming that checkpoints go to the same drives.
   bool of_drives = false;
   std::optional<Simulation> simulation = {};
 };
@@ -42,8 +39,7 @@ struct PeriodForecast {
 
 // Seconds of a step that no computation hides, each for the rank with most of it.
 struct Exposed {
-  // The device waits for collectives, or for copies and updates elsewhere, not counting waits for
-  // drives.
+  // The device waits for collectives, or for copies and updates elsewhere, not counting waits for drives.
   double communication = 0, transfers = 0;
   std::optional<double> drives = {};  // how much tiers lengthen the step; nothing without tiers
 
@@ -61,8 +57,8 @@ struct Forecast {
   std::vector<std::uint64_t> sent = {};
 };
 
-// Predicts the step only. Throws not_found if the table lacks something. `ranks_of_host` = 0: as many as
-// the device has units.
+// Predicts the step only. Throws not_found if the table lacks something. `ranks_of_host` = 0: as many as the
+// device has units.
 Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                         std::int64_t ranks_of_host = 0);
 // `table` and `ranks_of_host` are those that predicted `step`.

@@ -1,7 +1,6 @@
-// Finds the cost table for predictions: a named one, or this machine's, completed by the rates that come
-// with prun for devices that were not measured.
-//
-// Example: `--costs h200` on a laptop takes the shipped rates of an H200.
+// Finds the cost table for predictions: a named one, or this machine's, completed by the rates that come with
+// prun for devices that were not measured. Example: `--costs h200` on a laptop takes the shipped rates of an
+// H200.
 #pragma once
 
 #include <filesystem>
@@ -23,8 +22,8 @@ std::vector<DeviceRates> shipped_rates();
 // Short names where there are any: "a100, h100".
 std::string names_of_shipped();
 
-// `named` is a file, or a device with shipped rates ("h200", "NVIDIA H200"); nothing: this machine's
-// table, if there is one. Throws not_found if a named one does not exist.
+// `named` is a file, or a device with shipped rates ("h200", "NVIDIA H200"); nothing: this machine's table,
+// if there is one. Throws not_found if a named one does not exist.
 struct KnownCosts {
   CostTable table;
   bool measured = false;  // a table besides the shipped rates exists

@@ -1,8 +1,7 @@
 // Measures the link between device and host in a simulated step: how long it is busy, and how long
 // computation waits for it. From this `prun plan` suggests how many tokens a step would hide an offload.
-//
-// Example: fetches take 300 ms and forward 200 ms: 100 ms are exposed, unless microbatches get 1.5 times
-// the tokens.
+// Example: fetches take 300 ms and forward 200 ms: 100 ms are exposed, unless microbatches get 1.5 times the
+// tokens.
 #pragma once
 
 #include "estimate/simulate.hpp"

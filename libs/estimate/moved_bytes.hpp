@@ -1,7 +1,5 @@
-// Counts bytes of collectives and copies, for `prun plan` and for what calls share in a simulation.
-//
-// Example: fetching a bf16 layer of 100 MB moves 100 MB to the device; a copy to a drive counts for that
-// tier instead.
+// Counts bytes of collectives and copies, for `prun plan` and for what calls share in a simulation. Example:
+// fetching a bf16 layer of 100 MB moves 100 MB to the device; a copy to a drive counts for that tier instead.
 #pragma once
 
 #include "plan/plan.hpp"
@@ -22,13 +20,13 @@ struct MovedBytes {
 };
 MovedBytes moved_bytes(const Program& program, const Plan& plan);
 
-// Number of the link that a copy uses; -1: none. There is one for each direction between the device and
-// other memory, and between each tier and memory.
+// Number of the link that a copy uses; -1: none. There is one for each direction between the device and other
+// memory, and between each tier and memory.
 std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep& step);
 
 // Bytes that pass through host memory: both ends of a copy, as far as they are there, and all operands of
-// what a second device computes on the host's cores. The recipe's own device is left out, since caches
-// hold much of what it uses. `on_host`: by device, whether its memory is the host's.
+// what a second device computes on the host's cores. The recipe's own device is left out, since caches hold
+// much of what it uses. `on_host`: by device, whether its memory is the host's.
 double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,
                   const Numbered<bool>& on_host);
 

@@ -1,7 +1,5 @@
-// Predicts a step by simulating its plan with a cost table.
-//
-// Example: predict() of two ranks with a table measured on another number of threads returns step_seconds
-// and a note that says so.
+// Predicts a step by simulating its plan with a cost table. Example: predict() of two ranks with a table
+// measured on another number of threads returns step_seconds and a note that says so.
 #pragma once
 
 #include "estimate/costs.hpp"

@@ -1,5 +1,5 @@
-// What a simulation asks about time: seconds of kernels and collectives, overheads, and bandwidths that
-// calls share. TablePrices answers from a cost table; tests answer with fixed numbers.
+// What a simulation asks about time: seconds of kernels and collectives, overheads, and bandwidths that calls
+// share. TablePrices answers from a cost table; tests answer with fixed numbers.
 #pragma once
 
 #include <string_view>

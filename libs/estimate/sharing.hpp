@@ -1,8 +1,6 @@
 // Simulates calls that share a memory or a link. If there is enough for all, each gets what it needs;
-// otherwise each gets the same share of its load. So a copy with a small load never waits for an update
-// that could use everything.
-//
-// Example: loads of 40 and 20 GB/s on a memory of 30 GB/s: both run at half speed.
+// otherwise each gets the same share of its load. So a copy with a small load never waits for an update that
+// could use everything. Example: loads of 40 and 20 GB/s on a memory of 30 GB/s: both run at half speed.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +12,8 @@ namespace prun {
 
 class Sharing {
  public:
-  // Returns the number of a carrier with that bandwidth. Carriers are applied in the order in which they
-  // were added: a call that one slows down needs less of the next.
+  // Returns the number of a carrier with that bandwidth. Carriers are applied in the order in which they were
+  // added: a call that one slows down needs less of the next.
   std::size_t add_carrier(double bytes_per_second);
 
   // Load of a call on a carrier.

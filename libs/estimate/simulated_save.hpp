@@ -1,9 +1,7 @@
 // Simulates a save that runs while training continues: it reads state in order into a buffer that the disk
 // empties. An update waits until what it overwrites has been read, so the read times delay calls of the
-// steps.
-//
-// Example: a buffer of 1 GiB and 2 GiB of state on a disk of 1 GiB/s: reads of the second half proceed at
-// the disk's pace.
+// steps. Example: a buffer of 1 GiB and 2 GiB of state on a disk of 1 GiB/s: reads of the second half proceed
+// at the disk's pace.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +21,8 @@ struct SaveLoad {
   double seconds = 0;  // of reading, undelayed
 };
 
-// Returns when each read is done, in seconds from the start of the save. Reads follow each other, and
-// pause while the buffer is full.
+// Returns when each read is done, in seconds from the start of the save. Reads follow each other, and pause
+// while the buffer is full.
 std::vector<double> ends_of_reads(std::span<const SaveLoad> reads, const SavePace& pace);
 
 }  // namespace prun

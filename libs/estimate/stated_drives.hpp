@@ -1,5 +1,5 @@
-// Adds the drive rates of a recipe (`tier.nvme.read_rate`) to a cost table. Example: two folders with 7
-// and 5 GB/s give a tier of 10 GB/s, since stripes are equal and the slower drive decides.
+// Adds the drive rates of a recipe (`tier.nvme.read_rate`) to a cost table. Example: two folders with 7 and 5
+// GB/s give a tier of 10 GB/s, since stripes are equal and the slower drive decides.
 #pragma once
 
 #include <optional>

@@ -20,8 +20,8 @@ double rounds(std::int64_t members) {
   return std::max(1.0, static_cast<double>(std::bit_width(static_cast<std::uint64_t>(members - 1))));
 }
 
-// Rescales a measurement among `from` members to `to`: latency by rounds, the rest by the share of bytes
-// that is sent.
+// Rescales a measurement among `from` members to `to`: latency by rounds, the rest by the share of bytes that
+// is sent.
 double rescale(const ExchangeCurve& curve, std::int64_t bytes, CommKind kind, std::int64_t from,
                std::int64_t to) {
   const double latency = curve.points.front().seconds;
@@ -161,8 +161,7 @@ std::string joined(const std::set<std::string>& names) {
   return join(std::vector<std::string>(names.begin(), names.end()), ", ");
 }
 
-// Describes what the table has instead of the device: kernels of others, such as with more threads, or
-// rates.
+// Describes what the table has instead of the device: kernels of others, such as with more threads, or rates.
 std::string of_other_devices(const CostTable& table) {
   std::set<std::string> measured, rated;
   for (const auto& [key, fit] : table.kernels) measured.insert(key.device);

@@ -1,9 +1,7 @@
-// Answers a simulation's questions from a cost table, taking the best figure there is: the exact shape,
-// then the fit of the op, then the median of other ops, then rates. It records what was not measured, so
-// that a prediction can state it.
-//
-// Example: `linear` of an unseen shape uses the fit of `linear`; an all-gather among 4 ranks, measured
-// among 2, is rescaled and noted.
+// Answers a simulation's questions from a cost table, taking the best figure there is: the exact shape, then
+// the fit of the op, then the median of other ops, then rates. It records what was not measured, so that a
+// prediction can state it. Example: `linear` of an unseen shape uses the fit of `linear`; an all-gather among
+// 4 ranks, measured among 2, is rescaled and noted.
 #pragma once
 
 #include <algorithm>
@@ -52,8 +50,8 @@ class UsedRates {
 
 // ------------------------------------------------------------ exchange prices
 
-// Times of collectives: as measured in this layout; else without concurrent kernels among as many ranks,
-// or other numbers; else by link rates. Throws NoFigure if none is known.
+// Times of collectives: as measured in this layout; else without concurrent kernels among as many ranks, or
+// other numbers; else by link rates. Throws NoFigure if none is known.
 class ExchangePrices {
  public:
   ExchangePrices(const CostTable& table, std::string device) : table_(table), device_(std::move(device)) {}
@@ -110,8 +108,8 @@ class MiddleKernels {
 };
 
 // Prices for the devices of a rank; collectives and overheads are those of the first. Throws NoFigure if
-// nothing similar was measured. `on_host`: by device, whether its memory is the host's; if empty, links
-// and host memory are not shared.
+// nothing similar was measured. `on_host`: by device, whether its memory is the host's; if empty, links and
+// host memory are not shared.
 class TablePrices final : public Prices {
  public:
   TablePrices(const CostTable& table, Numbered<std::string> devices, Numbered<bool> on_host = {})

@@ -1,7 +1,6 @@
-// Writes events as a trace for Chrome (chrome://tracing) and Perfetto (ui.perfetto.dev): a process for
-// each rank, a thread for each queue.
-//
-// Example: `prun trace run.toml --simulated` writes the predicted step of every rank.
+// Writes events as a trace for Chrome (chrome://tracing) and Perfetto (ui.perfetto.dev): a process for each
+// rank, a thread for each queue. Example: `prun trace run.toml --simulated` writes the predicted step of
+// every rank.
 #pragma once
 
 #include <string>

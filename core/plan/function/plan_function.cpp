@@ -82,7 +82,7 @@ std::vector<Id> ordered_ops(const Program& program, Id segment, FunctionKind kin
 
 // ------------------------------------------------------------ exchange steps
 
-// Makes steps of a function in which ranks exchange.
+// Steps of a function that communicate.
 
 std::int64_t ranks_of(const Program& program, const Op& op, Id id) {
   const double axis = program.attr(id, "axis");
@@ -93,7 +93,7 @@ std::int64_t ranks_of(const Program& program, const Op& op, Id id) {
   return ranks;
 }
 
-// Checks the sizes: a comm plugin reads and writes as much as the kind says.
+// Checks that operands have the sizes that the kind of collective implies.
 void check_sizes(const Program& program, const Op& op, std::int64_t ranks, const OperandShape& in,
                  const OperandShape& out) {
   const CommKind kind = op.exchange()->kind;
@@ -105,9 +105,9 @@ void check_sizes(const Program& program, const Op& op, std::int64_t ranks, const
               "; exchange a value that lies as it needs");
 }
 
-// Returns the number of pieces: a value that is exchanged as it lies, along a dimension, has as many as there
-// are places before that dimension. Of an all-to-all, what goes to a rank is always one piece; of what
-// shifts, each of a rank's parts of a place is one.
+// Number of separate operations. A collective along a dimension on unpermuted values has one for each index
+// before that dimension; an all-to-all sends one piece to each rank; a shift sends each of a rank's parts
+// separately.
 std::int64_t pieces_of(const Program& program, const Op& op, Id id, const OperandShape& in) {
   std::int64_t pieces = 1;
   const bool shifts = op.exchange()->kind == CommKind::send,
@@ -126,12 +126,12 @@ bool holds_sums(Region region) {
   return region == Region::gradient || region == Region::unreduced || region == Region::bucket;
 }
 
-// Says whether step b exchanges, in the same way, the bytes right after those of step a.
+// True if step b is the same collective on the bytes right after those of step a.
 bool follows(const Program& program, const PlannedStep& a, const PlannedStep& b, std::int64_t fence) {
   if (!a.exchange || !b.exchange || program.axis_of(a.op) != program.axis_of(b.op)) return false;
   if (!sums_in_place(program, a) || !sums_in_place(program, b)) return false;
-  // A value that two stages hold must be summed in the same order on both, which depends on the place within
-  // an exchange.
+  // Tied parameters must be summed in the same order on both stages, which depends on the position within a
+  // collective.
   if (is_tied(program, a.operands.back().value) || is_tied(program, b.operands.front().value)) return false;
   const Address &x = a.exchange->in, &y = b.exchange->in;
   return a.exchange->dtype == b.exchange->dtype && x.region == y.region && holds_sums(x.region) &&
@@ -139,15 +139,15 @@ bool follows(const Program& program, const PlannedStep& a, const PlannedStep& b,
          align(x.offset + x.bytes) + 2 * fence == y.offset;
 }
 
-// Returns what a comm plugin has to do to run an op, or nothing if the op is no exchange. Throws an Error
-// where ranks or sizes do not fit. The caller fills in addresses.
+// Describes an op's collective for a comm plugin, without addresses; nothing for other ops. Throws an Error
+// if ranks or sizes do not fit.
 std::optional<PlannedExchange> exchange_of(const Program& program, Id id, const OpShape& shape) {
   const Op& op = program.op(id);
   const OpExchange* exchange = op.exchange();
   if (!exchange) return std::nullopt;
   const OperandShape &in = shape.operand[0], &out = shape.operand[shape.count - 1];
   check_sizes(program, op, ranks_of(program, op, id), in, out);
-  // A reduce-scatter counts its output, an all-to-all what goes to each rank, the others their input.
+  // Counts the output of a reduce-scatter, the part for each rank of an all-to-all, otherwise the input.
   const OperandShape& counted = exchange->kind == CommKind::reduce_scatter ? out : in;
   const std::int64_t parts = exchange->kind == CommKind::all_to_all ? ranks_of(program, op, id) : 1;
   PlannedExchange planned{.kind = exchange->kind,
@@ -164,8 +164,8 @@ std::optional<PlannedExchange> exchange_of(const Program& program, Id id, const 
   return planned;
 }
 
-// Merges exchanges of gradients that lie side by side, so that they travel together: the padding between them
-// is zero on every rank. `fence` counts the bytes kept free around each.
+// Merges collectives on adjacent gradients into one; the padding between them is zero on every rank. `fence`:
+// guard bytes around each value.
 std::vector<PlannedStep> merge_exchanges(const Program& program, std::vector<PlannedStep> steps,
                                          std::int64_t fence) {
   std::vector<PlannedStep> merged;
@@ -186,9 +186,9 @@ std::vector<PlannedStep> merge_exchanges(const Program& program, std::vector<Pla
 
 // ------------------------------------------------------------ function queues
 
-// Decides which queues a function's steps run in.
+// Queues of a function's steps.
 
-// Returns the queue of that name, which is added if there is none.
+// Adds the queue if it is new.
 std::int32_t queue_like(QueueInfo queue, std::vector<QueueInfo>& queues) {
   const auto found = std::find_if(queues.begin(), queues.end(), [&](const QueueInfo& other) {
     return other.name == queue.name && other.axis == queue.axis;
@@ -198,8 +198,7 @@ std::int32_t queue_like(QueueInfo queue, std::vector<QueueInfo>& queues) {
   return at;
 }
 
-// Returns the purpose of a communicator: exchanges that should not wait for each other have communicators of
-// their own.
+// Collectives that should not wait for each other have separate communicators.
 const char* purpose_of(FunctionKind kind) {
   if (kind == FunctionKind::reduce) return ".reduce";
   if (kind == FunctionKind::tie) return ".tie";
@@ -207,7 +206,7 @@ const char* purpose_of(FunctionKind kind) {
   return "";
 }
 
-// Says whether a step copies a value that is fetched, leaves, or is updated elsewhere.
+// True for a copy of a value that is fetched, offloaded, or updated elsewhere.
 bool moves(const Program& program, const Reach& reach, FunctionKind kind, const PlannedStep& step) {
   const Op& op = program.op(step.op);
   return op.def->copies && (kind == FunctionKind::gather || kind == FunctionKind::reduce ||
@@ -215,9 +214,8 @@ bool moves(const Program& program, const Reach& reach, FunctionKind kind, const 
                             kind == FunctionKind::clear || (is_update(kind) && reach.crosses(op)));
 }
 
-// Returns the queue of a kernel. Copies that a device does for another's function, and copies of what is
-// fetched or leaves, have a queue each way: a link carries both at once, and neither may delay what is
-// loaded.
+// Copies for another device, fetches and offloads have one queue for each direction: a link carries both at
+// once, and neither must delay the staging of inputs.
 QueueInfo queue_of_kernel(const Program& program, const Reach& reach, FunctionKind kind,
                           const PlannedStep& step) {
   const bool own = step.device == reach.device() && !moves(program, reach, kind, step),
@@ -237,7 +235,7 @@ QueueInfo queue_of_exchange(const Program& program, FunctionKind kind, const Pla
   return {program.mesh().name(axis) + purpose_of(kind), false, axis, 0, -1, 0};
 }
 
-// Returns the time of a step that ends a piece: such a step takes at least so long.
+// The least time of a step that ends a piece.
 double much_of(const Program& program, const PlannedFunction& function) {
   constexpr double part = 1.0 / 16;
   double all = 0;
@@ -246,9 +244,9 @@ double much_of(const Program& program, const PlannedFunction& function) {
   return part * all;
 }
 
-// Cuts the steps where the queue changes, and `finely` also behind each step that takes a good part of the
-// function's time, so that calls of others can stand in between. Adds to `queues` those that are not there
-// yet.
+// Divides the steps into pieces where the queue changes and, with `finely`, after each step that takes a good
+// part of the function's time, so that calls of other functions can run in between. Adds new queues to
+// `queues`.
 std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
                                    const PlannedFunction& function, bool finely,
                                    std::vector<QueueInfo>& queues) {
@@ -261,8 +259,7 @@ std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
                                  : queue_of_kernel(program, reach, function.kind, step),
                    queues);
     const auto at = static_cast<std::int32_t>(i);
-    // An op that reads across ranks right behind an exchange does not need that one's result: the exchange is
-    // for later ops, which wait for it themselves.
+    // An op across ranks right after a collective does not need its result; later ops that do wait for it.
     const bool apart = (pieces.size() > 1 && looks_across(program, function.steps[pieces.back().first].op)) ||
                        (i > 0 && nominal_seconds(program, function.steps[i - 1]) >= much);
     if (pieces.empty() || pieces.back().queue != queue || apart) pieces.push_back({at, at, queue});
@@ -273,33 +270,32 @@ std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
 
 // ------------------------------------------------------------ function scratch
 
-// Assigns the memory that a function has to itself: values that nothing reads after it, and workspaces.
+// Scratch of a function: values that no later function reads, and workspaces.
 
-// Assigns this memory; bytes that are not needed by the same steps may share it.
+// Bytes that no step needs at the same time may share memory.
 class FunctionScratch {
  public:
-  // `fence` counts the bytes kept free around each. `workspaces` says where workspaces lie, which may be
-  // apart from values.
+  // `fence`: guard bytes around each. `workspaces`: the region of workspaces, which may differ from that of
+  // values.
   FunctionScratch(Region region, Region workspaces, std::int64_t fence, Layout& layout)
       : region_(region), workspaces_in_(workspaces), fence_(fence), layout_(layout) {}
 
-  // Notes that step `at` uses a value, which lies in that place and has so many bytes.
+  // Step `at` uses a value of so many bytes, stored at that place.
   void use(Id value, MemoryPlace place, std::int64_t bytes, std::int32_t at);
   void add_workspace(MemoryPlace place, std::int64_t bytes, std::int32_t at);
 
-  // Assigns offsets once all steps are known. `side_by_side` places values in the recipe's device's own
-  // memory in the order of their first uses. Returns the bytes needed, by range.
+  // Call it after all use(). `side_by_side`: values in the first range keep the order of their first uses,
+  // for merged collectives. Returns bytes by range.
   std::vector<std::int64_t> assign(bool side_by_side);
 
-  // Returns the bytes of workspaces that are placed apart, by range.
+  // Bytes of separate workspaces, by range.
   const std::vector<std::int64_t>& workspace_bytes() const { return apart_; }
 
-  // Gives, after assign(), a step's operands without a home and its workspace their addresses, and says which
-  // bytes the step is the last to use.
+  // After assign(): sets addresses of a step's scratch operands and its workspace, and the bytes that are
+  // dead after it.
   void place(PlannedStep& step, std::int32_t at, const Homes& homes) const;
 
  private:
-  // Names one of a range's lifetimes.
   struct Scratch {
     std::size_t range = 0, index = 0;
   };
@@ -315,8 +311,8 @@ class FunctionScratch {
   Layout& layout_;
   std::vector<std::vector<Lifetime>> lifetimes_;  // lifetimes by range
   std::map<Id, Scratch> values_;
-  std::map<std::int32_t, Address> workspaces_;  // workspaces that lie apart, by step
-  std::map<std::int32_t, Scratch> among_;       // other workspaces, by step
+  std::map<std::int32_t, Address> workspaces_;  // separate workspaces, by step
+  std::map<std::int32_t, Scratch> among_;       // workspaces among values, by step
   std::vector<std::int64_t> apart_;
 };
 
@@ -331,7 +327,7 @@ void FunctionScratch::add_workspace(MemoryPlace place, std::int64_t bytes, std::
     among_[at] = add_lifetime(place, bytes, at);
     return;
   }
-  // Workspaces share these bytes: no two are in use at once.
+  // Workspaces share bytes: no two are in use at once.
   const std::int32_t range = range_of(layout_, place);
   const auto number = static_cast<std::size_t>(range);
   if (apart_.size() <= number) apart_.resize(number + 1);
@@ -381,7 +377,7 @@ void FunctionScratch::place(PlannedStep& step, std::int32_t at, const Homes& hom
 
 // ------------------------------------------------------------ kernel choice
 
-// Chooses the kernel of a device that runs an op on the parts that a rank has.
+// Choice of a device's kernel for an op on a rank's shards.
 
 [[noreturn]] void refuse_kernel(const Op& op, const OpShape& shape, const PlanDevice& device, bool offered) {
   std::ostringstream types;
@@ -402,9 +398,8 @@ std::int64_t workspace_of(const Op& op, const OpShape& shape, const PlanDevice& 
   return bytes;
 }
 
-// Checks the parts: a kernel takes the extents of one operand for those of others, so what the rule says of
-// whole values must hold for the parts that a rank has, unless it depends on numbers that belong to the
-// whole. Throws an Error where it does not hold.
+// Checks that the rule holds for a rank's shards as it does for full values: a kernel takes the extents of
+// one operand for those of others. Throws an Error otherwise.
 void check_parts_agree(const Program& program, const Op& op, const OpShape& parts) {
   const std::span attrs(op.def->attrs, op.def->attr_count);
   if (!std::all_of(attrs.begin(), attrs.end(), [](const auto& attr) { return attr.real; })) return;
@@ -417,7 +412,7 @@ void check_parts_agree(const Program& program, const Op& op, const OpShape& part
                 " elements on a rank, where the others make ", told.operand[i].elements());
 }
 
-// Sets the step's kernel; returns the bytes of its workspace. Throws an Error if the device has none.
+// Returns the bytes of its workspace. Throws an Error if the device has no kernel.
 std::int64_t choose_kernel(const Op& op, const OpShape& shape, const PlanDevice& device, PlannedStep& step) {
   const OfferedKernel offered = device.kernel(op.kind());
   if (offered.def) step.kernel = offered.def->select(shape);
@@ -426,8 +421,8 @@ std::int64_t choose_kernel(const Op& op, const OpShape& shape, const PlanDevice&
   return offered.def->workspace ? workspace_of(op, shape, device, offered) : 0;
 }
 
-// Returns the region of a function's scratch. A reduction runs beside other functions, and so does an update
-// on another device, or the copies for one: they share no scratch with them.
+// Region of a function's scratch. Reductions, and updates on another device with their copies, run
+// concurrently with other functions, so they have separate scratch.
 Region scratch_region(const Program& program, const Reach& reach, Id segment, FunctionKind kind) {
   if (kind == FunctionKind::reduce) return Region::bucket;
   if (!is_update(kind)) return Region::scratch;
@@ -471,7 +466,7 @@ class FunctionPlanner {
       if (looks_across(program_, op)) keep_what_travels();
       if (function_.steps.back().exchange) keep_beside();
     }
-    // Values that travel together must lie together.
+    // Values of one merged collective must be adjacent.
     const bool reduces = function_.kind == FunctionKind::reduce;
     function_.scratch_bytes = scratch_.assign(reduces);
     function_.workspace_bytes = scratch_.workspace_bytes();
@@ -482,7 +477,7 @@ class FunctionPlanner {
   }
 
  private:
-  // Returns the region of workspaces: calls of several lanes need it one after the other.
+  // Workspaces of several lanes share a region, since their calls run one after the other.
   Region workspace_region(const Program& program, Id segment, FunctionKind kind) const {
     const Region scratch = scratch_region(program, reach_, segment, kind);
     return plan_.lanes > 1 && scratch == Region::scratch ? Region::workspace : scratch;
@@ -508,23 +503,22 @@ class FunctionPlanner {
     function_.steps.push_back(std::move(step));
   }
 
-  // Keeps what the exchanges right before the last step read: that step must not wait for them, so none of
-  // its values may lie there.
+  // Keeps operands of the collectives right before the last step alive: that step must run concurrently with
+  // them.
   void keep_what_travels() {
     const auto now = narrow<std::int32_t>(function_.steps.size()) - 1;
     for (std::int32_t at = now - 1; at >= 0 && function_.steps[at].exchange; --at)
       operand_of(function_.steps[at].operands.front().value, now);
   }
 
-  // Keeps what the exchanges right before the last step, which is one too, read and write: a comm plugin may
-  // run them at once, so the last one's result must not lie there.
+  // Keeps operands of consecutive collectives alive: a comm plugin may run them at once.
   void keep_beside() {
     const auto now = narrow<std::int32_t>(function_.steps.size()) - 1;
     for (std::int32_t at = now - 1; at >= 0 && function_.steps[at].exchange; --at)
       for (const PlannedOperand& operand : function_.steps[at].operands) operand_of(operand.value, now);
   }
 
-  // Returns a value as operand, with its address if it has one already.
+  // The value as an operand, with its address if it has a home.
   PlannedOperand operand_of(Id value, std::int32_t at) {
     if (value == none) return {};
     const auto home = plan_.homes.find(value);
@@ -552,7 +546,7 @@ class FunctionPlanner {
     step.exchange->out = step.operands.back().address;
   }
 
-  // Adds fences: values that lie side by side have no room between them, so they share the outer ones.
+  // Adds guard regions. Adjacent values have none between them, so they share the outer ones.
   void fence(PlannedStep& step) const {
     if (!step.kernel) return;
     for (std::size_t i = 0; i < step.operands.size(); ++i) {

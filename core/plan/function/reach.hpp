@@ -1,4 +1,6 @@
-// Finds which memory each of a rank's devices reaches, and so which of them can run an op.
+// Determines which memory each of a rank's devices reaches, and so which device can run an op. Example: a
+// copy from pinned memory to a GPU runs on the GPU's copy queue; one from a drive runs on the tier, since no
+// GPU reaches disks.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +11,22 @@
 
 namespace prun {
 
-// Answers for the ops of a function that one device runs. It needs the homes of values that outlive it.
+// For the ops of a function. Needs the homes of values that outlive it.
 class Reach {
  public:
   Reach(const Program& program, const Lowering& lowering, const Plan& plan, std::int32_t device)
       : program_(program), lowering_(lowering), plan_(plan), device_(device) {}
 
-  // Returns the number of the function's device.
   std::int32_t device() const { return device_; }
   const PlanDevice& device_at(std::int32_t number) const { return lowering_.devices[number]; }
   MemoryPlace place_of(Id value) const;
 
-  // Says whether an op copies from one memory to another.
+  // True if the op copies between two memories.
   bool crosses(const Op& op) const;
-  // Returns the function's device or, for a copy that it cannot do, one that can: preferably one that does
-  // the copy meanwhile.
+  // The function's device or, for a copy that it cannot do, one that can, preferably one that can do it
+  // concurrently.
   std::int32_t runner_of(const Op& op) const;
-  // Throws an Error naming an operand that the device does not reach.
+  // Throws an Error that names an operand out of the device's reach.
   void check(const Op& op, std::int32_t device) const;
 
  private:

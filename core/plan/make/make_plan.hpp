@@ -1,4 +1,6 @@
-// Makes a rank's plan of its program.
+// Makes a rank's plan: instances, homes, functions, calls with waits, addresses, and the proof. Example:
+// make_plan() of a program with 32 layers plans each function of `block` once, then orders 32 × microbatches
+// calls of it.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +15,19 @@
 
 namespace prun {
 
-// Makes the plan. Throws an Error naming what does not fit.
+// Throws an Error that names what does not fit.
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
                std::int64_t rank = 0);
-// An unproven plan is one of many that are compared, and must not be run.
+// A plan without proof is one of many that are compared, and must not run.
 enum class Proof : std::uint8_t { whole, left_out };
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
                const Work& work, const BaseProgram* base_program = nullptr, Proof proof = Proof::whole);
 
-// Holds what a plan begins with, before any call has a place: functions with their steps, and what each
-// instance of a segment keeps. Making it costs what the program's size does, however many layers and
-// microbatches there are.
+// The first part of a plan: functions with their steps, and bytes of each instance, without calls. Its cost
+// depends on the size of the program only.
 struct PlanOutline {
   Plan plan;
-  std::vector<RegionBytes> sizes;  // listed by segment
+  std::vector<RegionBytes> sizes;  // by segment
 };
 PlanOutline outline_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
                          std::int64_t rank, const Work& work);

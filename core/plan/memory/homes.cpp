@@ -17,10 +17,10 @@ namespace {
 
 // ------------------------------------------------------------ home room
 
-// Gives values room in their regions, one behind the other.
+// Allocates values in their regions, one after another.
 class HomeRoom {
  public:
-  // `base_program` says where values that last lie already; null: nowhere.
+  // `base_program`: where persistent values are stored already; may be null.
   HomeRoom(const Program& program, const Lowering& lowering, const BaseProgram* base_program, Layout& layout)
       : program_(program),
         lowering_(lowering),
@@ -28,10 +28,10 @@ class HomeRoom {
         layout_(layout),
         sizes_(program.segment_count()) {}
 
-  // Takes room for one repetition of the segment that the address belongs to.
+  // Allocates for one repetition of the address's segment.
   Address take(Id value, Region region, Id segment);
 
-  // Returns the bytes taken so far, by segment.
+  // By segment.
   std::vector<RegionBytes> sizes() && { return std::move(sizes_); }
 
  private:
@@ -57,7 +57,7 @@ Address HomeRoom::take(Id value, Region region, Id segment) {
   return {region, Whose::own, -1, offset, bytes, no_axis, range};
 }
 
-// Returns the home of the value of the same name in the host plan.
+// The home of the same value in the base plan.
 Address HomeRoom::home_beneath(Id id) const {
   if (base_program_->is_of(program_)) return base_program_->plan.home(id);
   const Value& value = program_.value(id);
@@ -79,13 +79,13 @@ std::int32_t HomeRoom::range_for(Id value, Region region) {
 
 // ------------------------------------------------------------ saved values
 
-// Finds what one of a microbatch's functions keeps for a later one.
+// A value that one function of a microbatch keeps for a later one.
 struct SavedValue {
   Id value = none;
   FunctionKind writer = FunctionKind::forward;
 };
 
-// Returns a segment's activations that have no home yet, in the order of their first reads.
+// A segment's activations without a home, in the order of their first reads.
 std::vector<SavedValue> saved_values(const Program& program, const SegmentData& segment, const Homes& homes) {
   std::vector<SavedValue> saved;
   std::map<Id, FunctionKind> writer;
@@ -149,21 +149,20 @@ Region region_of_saved(const Value& value, FunctionKind writer) {
   return writer == FunctionKind::forward ? Region::leaving : Region::returned;
 }
 
-// Says whether a staged value is a microbatch's; the others are a step's.
+// True if the staged value belongs to a microbatch, false if to a step.
 bool is_loaded(const Program& program, Id staged) {
   const std::vector<Id>& loads = program.segment(program.step_segment()).ops(FunctionKind::load);
   return std::any_of(loads.begin(), loads.end(),
                      [&](Id op) { return program.op(op).operands.front() == staged; });
 }
 
-// Returns gradients in the order of their parameters, whatever the order in which backward needed them first:
-// a reduction packs them as they lie.
+// Sorts gradients by parameters: merged reductions need them adjacent in the same order on all ranks.
 std::vector<Id> in_canonical_order(const Program& program, const std::vector<Id>& values) {
   std::vector<Id> ordered;
   for (Id id : values) {
     const Value& value = program.value(id);
     if (value.role == Role::view || value.view || value.lifetime) continue;
-    if (value.role == Role::parameter && value.bucket >= 0) continue;  // its codes come together in its place
+    if (value.role == Role::parameter && value.bucket >= 0) continue;  // quantized data is gathered instead
     if (value.role != Role::activation && (value.role != Role::gradient || (value.in_turn && !value.place)))
       ordered.push_back(id);
     if (value.role == Role::parameter && value.gradient != none) ordered.push_back(value.gradient);
@@ -171,7 +170,7 @@ std::vector<Id> in_canonical_order(const Program& program, const std::vector<Id>
   return ordered;
 }
 
-// Refuses a place elsewhere for a value that lies with others.
+// Refuses to place an adjacent value separately.
 void check_places(const Program& program, const Plan& plan) {
   for (const auto& [id, address] : plan.homes) {
     const Value& value = program.value(id);
@@ -185,14 +184,14 @@ void check_places(const Program& program, const Plan& plan) {
   }
 }
 
-// Says whether the function ends a step: of two steps that overlap, these functions of the one are done
-// before those of the other begin.
+// True for functions at the end of a step: with overlapping steps, they end before those of the next step
+// begin.
 bool ends_step(const Program& program, FunctionKind kind) {
   return kind == FunctionKind::finish || kind == FunctionKind::diagnose || kind == FunctionKind::report ||
          (is_update(kind) && !program.delays().at_once);
 }
 
-// Returns how many updates old the oldest parameters are that passes of a segment's instances here read.
+// The age in updates of the oldest parameters that passes of a segment read here.
 std::int32_t oldest_here(const Plan& plan, Id segment) {
   std::int32_t oldest = 0;
   for (const Instance& instance : plan.instances)
@@ -219,7 +218,7 @@ class HomePlanner {
   }
 
  private:
-  // Places persistent values, and activations that outlive the function that writes them.
+  // Gives homes to persistent values, and to activations that outlive their function.
   void place_values(Id segment_id) {
     const SegmentData& segment = program_.segment(segment_id);
     for (Id id : segment.values)
@@ -246,7 +245,7 @@ class HomePlanner {
       place(id, program_.value(id).dims.empty() ? Region::gradient : Region::arrived, segment);
   }
 
-  // Places memory that other values lie in.
+  // Gives a home to a buffer that contains other values.
   void place_around(Id id, Id segment) {
     Address& address = place(id, region_of(*program_.value(id).lifetime), segment);
     name_instance(address, segment);
@@ -262,7 +261,7 @@ class HomePlanner {
     address.offset += view.first * size_of(program_.value(view.whole).dtype);
   }
 
-  // Values of unrepeated segments may be used by others (tied weights), so their instance is named.
+  // Other segments may use values of unrepeated segments (tied weights), so the address names the instance.
   void name_instance(Address& address, Id segment) const {
     if (program_.segment(segment).repeat > 1) return;
     address.whose = Whose::fixed;
@@ -273,7 +272,7 @@ class HomePlanner {
     return homes_[value] = room_.take(value, region, segment);
   }
 
-  // Places a carried value once for all its readers.
+  // One home for all readers.
   void place_carried(const CarriedValue& carried, Id segment) {
     for (const Id id : {carried.value, carried.gradient}) {
       if (id == none) continue;
@@ -296,9 +295,8 @@ class HomePlanner {
     name_instance(place(id, is_in_flight(id) ? Region::in_flight : region_of(value), segment), segment);
   }
 
-  // Says whether a value is in flight: where steps overlap, functions touch it that may run while the step
-  // before ends. Where updates come at once, these are all values that a step does not take over, since one
-  // step is measured before others are told.
+  // True if functions touch the value that may run while the step before ends. If each stage updates at once,
+  // these are all values that a step does not hand over to the next.
   bool is_in_flight(Id id) const {
     const Value& value = program_.value(id);
     const bool own = value.role == Role::runtime && !value.carried && program_.delays().at_once;
@@ -315,7 +313,7 @@ class HomePlanner {
                 touched_early_.insert(operand);
   }
 
-  // Places what comes in where the instance before has its output.
+  // The input of an instance is the output of the one before.
   void place_incoming(Id value, Region region) {
     if (value != none)
       homes_[value] = {region, Whose::previous, -1, lowering_.fence, program_.local_bytes(value)};

@@ -9,13 +9,13 @@ bool is_backward(FunctionKind kind) {
   return kind == FunctionKind::backward || kind == FunctionKind::backward_weight;
 }
 
-// Says whether a value is all of a microbatch's gradients, or the own part of their sum.
+// True if the value is a bucket's local gradients, or the shard of their sum.
 bool hands_over(const Program& program, const Bucket& bucket, Id id) {
   const std::optional<ViewOf>& view = program.value(id).view;
   return id == bucket.all_gradients || (view && view->whole == bucket.all_gradients && view->is_part());
 }
 
-// Marks sums of a microbatch as dead when they are handed to the sum over the ranks.
+// Sums of a microbatch are dead once they are reduced.
 void mark_dead_blocks(const Program& program, const Bucket& bucket, Plan& plan) {
   PlannedStep* last = nullptr;
   for (PlannedFunction& function : plan.functions)
@@ -27,7 +27,7 @@ void mark_dead_blocks(const Program& program, const Bucket& bucket, Plan& plan) 
     last->dead_after.push_back(plan.home(program.value(bucket.parameters[m]).gradient));
 }
 
-// Marks values that instances have in turn: a copy is the last to read one.
+// Values in buffers that layers reuse are dead after the copy that reads them.
 void mark_dead_in_turn(const Program& program, Plan& plan) {
   for (PlannedFunction& function : plan.functions)
     for (PlannedStep& step : function.steps)
@@ -49,8 +49,8 @@ bool is_sum_of_step(const Program& program, Id id) {
   return keeps_summed_parts(program, bucket) ? id == bucket.own_gradients : value.role == Role::gradient;
 }
 
-// Marks sums of the step before as dead when the next begins, since the host may read them in between; not
-// those that updates on another device have copies of, for which the next step would have to wait.
+// Gradients of a step are dead when the next begins, since the host may read them in between; except those
+// copied to another device for updates, for which the next step would have to wait.
 void mark_dead_sums_of_step(const Program& program, Plan& plan) {
   PlannedStep* const begin = first_of_step(plan);
   if (!begin) return;
@@ -76,7 +76,7 @@ void mark_dead_sums(const Program& program, Plan& plan) {
   mark_dead_sums_of_step(program, plan);
 }
 
-// Marks saved values: one dies with its last reader in backward (or backward_weight).
+// A saved value is dead after its last reader in backward or backward_weight.
 void mark_dead_slots(const Program& program, Plan& plan) {
   for (Id segment = 0; segment < program.segment_count(); ++segment) {
     std::map<Id, PlannedStep*> last;

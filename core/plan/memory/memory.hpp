@@ -1,4 +1,6 @@
-// Declares the passes of this room over a plan, in the order in which plan/make/make_plan.cpp runs them.
+// Passes of planning that decide where values are stored, in the order in which make/make_plan.cpp runs them:
+// homes, transfers between stages, last uses, regions. Example: the output of a layer gets a home in region
+// `boundary`; with m microbatches alive its region has m slots a layer.
 #pragma once
 
 #include <cstdint>
@@ -16,54 +18,51 @@ namespace prun {
 
 // ------------------------------------------------------------ homes
 
-// Decides where values lie that outlive the function that writes them.
+// Homes of values that outlive the function that writes them.
 struct PlacedHomes {
-  Homes around;                    // for values that lie side by side with others, the range of all of them
-  std::vector<RegionBytes> sizes;  // listed by segment
+  Homes around;                    // for adjacent values, the range of all of them
+  std::vector<RegionBytes> sizes;  // by segment
 };
 
-// Fills plan.homes, and adds the ranges that they lie in. `first_instance`: of each segment. `base_program`:
-// what the plan is made over; null: nothing. Throws an Error naming a value that cannot lie where it is to.
+// Fills plan.homes and adds ranges. `first_instance`: of each segment. `base_program`: may be null. Throws an
+// Error that names a value that cannot be stored as requested.
 PlacedHomes place_homes(const Program& program, const Lowering& lowering, const BaseProgram* base_program,
                         std::span<const std::int32_t> first_instance, Plan& plan);
 
-// Functions are planned as if parameters of all delays lay here; those that are older than any pass here
-// reads have no home once they are.
+// Removes homes of parameter versions that are older than any that passes here read.
 void forget_older_versions(const Program& program, Plan& plan);
 
 // ------------------------------------------------------------ transfers
 
-// Plans functions that pass values from stage to stage, between two instances that different ranks hold.
+// Transfers between stages.
 
-// Adds the queue for the exchange with the rank that holds the other copy of a parameter, if there is one.
+// Adds the queue for gradients of a tied parameter, if another rank holds the other copy.
 void add_tie_queue(const Program& program, const Work& work, Plan& plan);
-// Plans transfers; each way between two stages has a queue of its own, so that nothing waits for what it does
-// not need. It needs plan.chunks, plan.instances and plan.homes.
+// Each direction between two stages has a queue, so that nothing waits for what it does not need. Needs
+// plan.chunks, plan.instances and plan.homes.
 void plan_transfers(const Program& program, const Work& work, Plan& plan);
 
 // ------------------------------------------------------------ last uses
 
-// Finds which step is the last to use bytes that outlive its function: after it they are dead, and their next
-// user waits for it.
+// Last uses: after which step bytes are dead that outlive their function. Their next writer waits for it.
 
-// Marks sums of gradients. It needs plan.functions and plan.instances.
+// For sums of gradients. Needs plan.functions and plan.instances.
 void mark_dead_sums(const Program& program, Plan& plan);
-// Marks what a microbatch's forward keeps for its backward. It needs plan.functions.
+// For saved activations. Needs plan.functions.
 void mark_dead_slots(const Program& program, Plan& plan);
 
 // ------------------------------------------------------------ place regions
 
-// Lays the regions of the arena out: what each instance has for itself, what lies by microbatch, and what
-// instances have in turn.
+// Layout: what each instance has for itself, for each microbatch, or shares with other instances.
 
-// Holds what instances have in turn.
+// Buffers that instances reuse.
 struct SharedInTime {
   const TimeSlots &gathered, &unreduced;
   const std::vector<Bundle>& reduced;
   bool far_ahead;  // see Lowering
 };
-// Fills plan.layout, whose ranges have their places. It needs plan.calls, plan.chunks and plan.functions.
-// `base_program` is what the plan is made over; null: nothing.
+// Fills plan.layout except for the places of ranges. Needs plan.calls, plan.chunks and plan.functions.
+// `base_program`: may be null.
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
                    const SharedInTime& in_turn, const BaseProgram* base_program, Plan& plan);
 

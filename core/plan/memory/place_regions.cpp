@@ -11,42 +11,38 @@ namespace {
 
 // ------------------------------------------------------------ region needs
 
-// Computes how much of each region a plan's instances and functions need, and for how many microbatches at
-// once.
+// Computes bytes of each region for a plan's instances and functions, and the number of slots.
 class RegionNeeds {
  public:
-  // `sizes` are by segment. It needs plan.chunks and plan.functions.
+  // `sizes`: by segment. Needs plan.chunks and plan.functions.
   RegionNeeds(const Program& program, const Work& work, std::span<const RegionBytes> sizes, const Plan& plan)
       : program_(program), work_(work), sizes_(sizes), plan_(plan) {}
 
-  // Returns the bytes of each instance in that range of the layout; the next function returns the most of
-  // any.
+  // Bytes of each instance in a range; most_of() is their maximum.
   std::vector<std::int64_t> bytes_of(Region region, std::int32_t range) const {
     return bytes_by_instance(plan_, sizes_, region, range);
   }
   std::int64_t most_of(Region region, std::int32_t range) const;
-  // Returns the bytes of what belongs to no instance of the chain.
+  // Bytes that belong to no instance.
   std::int64_t step_bytes(Region region, std::int32_t range) const {
     return sizes_[program_.step_segment()].of(region, range);
   }
 
-  // Returns the most scratch of functions: what each has at once that no other reads after it, and workspaces
-  // of kernels.
+  // Scratch of the function that needs most: values that no other function reads, and workspaces.
   std::int64_t most_scratch(std::int32_t range) const;
   std::int64_t most_workspace(std::int32_t range) const;
-  // Returns, for each instance, the scratch of a function that others run beside.
+  // By instance, for functions that run concurrently with others.
   std::vector<std::int64_t> scratch_by_instance(Region region, std::int32_t range) const;
 
   std::int64_t slots_of(std::size_t instance) const;
-  // Returns how many microbatches one instance does before the next one begins.
+  // Microbatches that one instance runs before the next instance begins.
   std::int64_t slots_at_once() const;
 
-  // Says whether boundaries pass on: if backward reads what has returned, an instance's output is needed only
-  // by the next one's forward and by the copy that takes it away; while that goes on, two more instances can
-  // compute.
+  // True if an instance's output is needed only by the next instance and the copy that offloads it, since
+  // backward reads what is fetched. During that copy two more instances can compute.
   bool boundaries_pass_on() const;
-  // Says whether the gradient of an instance's output must outlast the backward pass that makes it: it is for
-  // or from another stage, or weight gradients are made of it later.
+  // True if the gradient of an instance's output outlives the backward that makes it: another stage needs it,
+  // or weight gradients are computed later.
   bool boundary_gradient_lasts(std::size_t instance) const;
 
  private:
@@ -130,7 +126,7 @@ bool RegionNeeds::boundary_gradient_lasts(std::size_t instance) const {
           static_cast<std::int32_t>(instance) + 1 == chunk->last);
 }
 
-// Multiplies; a product beyond all addresses stays the largest number, and is refused when it is placed.
+// Saturates at the largest number, which is refused when it is placed.
 std::int64_t times(std::int64_t count, std::int64_t bytes) {
   return saturated_product(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(bytes));
 }
@@ -143,7 +139,7 @@ class Regions {
         again_(base_program && base_program->is_of(program)),
         plan_(plan) {}
 
-  // Places all regions: what stays between steps lies first.
+  // Persistent values come first.
   void place(const SharedInTime& in_turn) {
     for (range_ = 0; range_ < static_cast<std::int32_t>(plan_.layout.ranges.size()); ++range_) {
       here().begin = end_ = range_ * range_distance;
@@ -199,7 +195,7 @@ class Regions {
     }
   }
 
-  // Keeps what follows clear of what stays.
+  // Skips what the base program keeps.
   void keep_clear_of(const Layout::Range& under) {
     const std::int64_t left = here().begin + under.kept - end_;
     PRUN_CHECK(left >= 0, "range ", range_, ": a step keeps ", -left, " bytes more than the plan beneath");
@@ -236,14 +232,14 @@ class Regions {
     for (const std::int64_t offset : time_slots.offsets.of) placed(region).push_back({base + offset, 0});
   }
 
-  // Places scratch: each lane has its own, if there are several.
+  // With several lanes each has scratch.
   void place_scratch() {
     const std::int64_t each = align(needs_.most_scratch(range_), plan_.layout.alignment_in(here()));
     here().scratch = {take(Region::scratch, plan_.lanes * each), plan_.lanes > 1 ? each : 0};
   }
 
-  // Places gradients of microbatches from where scratch begins, and beyond it as far as they need; behind the
-  // scratch of several lanes, which may all be in use at any time.
+  // Local gradients start where scratch starts, and end where they end; after the scratch of several lanes,
+  // which may all be in use.
   void place_unreduced(const TimeSlots& time_slots) {
     const std::int64_t base = plan_.lanes > 1 ? end_ : here().scratch.base;
     take(Region::unreduced, std::max<std::int64_t>(0, base + time_slots.offsets.bytes - end_));
@@ -251,7 +247,7 @@ class Regions {
       placed(Region::unreduced).push_back({base + offset, 0});
   }
 
-  // Places buffers for all instances, each with so many slots.
+  // Places buffers that instances reuse, with slots.
   void place_in_turn(Region region, std::int64_t bytes, std::size_t buffers, std::int64_t slots) {
     const auto size = times(slots, bytes),
                base = take(region, times(static_cast<std::int64_t>(buffers), size));
@@ -259,7 +255,7 @@ class Regions {
       placed(region).push_back({base + static_cast<std::int64_t>(i % buffers) * size, slots > 1 ? bytes : 0});
   }
 
-  // Places what leaves and what returns in the same memory.
+  // Values before offload and after fetch share memory.
   void place_saved_in_turn() {
     const std::int64_t leaving = needs_.most_of(Region::leaving, range_),
                        returned = needs_.most_of(Region::returned, range_),
@@ -269,8 +265,7 @@ class Regions {
       placed(region).assign(plan_.instances.size(), Layout::Strided{base, bytes});
   }
 
-  // Places gradients of boundaries: backward reads that of one boundary and writes that of the one before,
-  // for all microbatches where they pass an instance one after the other.
+  // Backward reads the gradient of one boundary and writes that of the one before.
   void place_boundary_gradients() {
     const std::vector<std::int64_t> bytes = needs_.bytes_of(Region::boundary_gradient, range_);
     std::int64_t largest = 0;
@@ -304,10 +299,10 @@ class Regions {
 
   const RegionNeeds needs_;
   const Layout* const base_program_;
-  const bool again_;  // whether it is over a plan of the same program
+  const bool again_;  // over a plan of the same program
   Plan& plan_;
   std::int32_t range_ = 0;
-  std::int64_t end_ = 0;  // end of what has a place
+  std::int64_t end_ = 0;  // end of what is placed
 };
 
 }  // namespace

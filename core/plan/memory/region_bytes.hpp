@@ -1,4 +1,5 @@
-// Computes how much of each region the instances of a plan need.
+// Bytes of each region that a plan's instances need. Example: a block may need 25 MB of `parameter`, 50 MB of
+// `gradient` and 84 MB of `slot` in the device's range.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace prun {
 
-// Holds the bytes that one instance of a segment needs, by region and range of the layout.
+// Bytes of one instance of a segment, by region and range.
 struct RegionBytes {
   ByRegion<Numbered<std::int64_t>> bytes;
 
@@ -17,13 +18,12 @@ struct RegionBytes {
   std::int64_t of(Region region, std::int32_t range) const;
 };
 
-// Throws an Error that says that a rank would need more memory than there are addresses for.
+// Throws an Error: more memory than there are addresses.
 [[noreturn]] void refuse_more_than_addresses();
-// Refuses sizes so large that sums over the instances could not be counted, before any sum is taken.
+// Refuses sizes whose sum over instances would overflow.
 void check_can_be_counted(const Plan& plan, std::span<const RegionBytes> sizes);
 
-// Returns the bytes of each instance of a plan; `sizes` are by segment. A receive stub needs only what passes
-// through it.
+// By instance; `sizes` are by segment. A receive stub needs only what passes through it.
 std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,
                                             Region region, std::int32_t range);
 

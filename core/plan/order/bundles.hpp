@@ -1,5 +1,6 @@
-// Makes one call of the exchanges of several instances: small ones that follow each other would each take the
-// least time of an exchange. What travels together arrives together, so a bundle has few bytes.
+// Merges small collectives of several instances (gathers of parameters, sums of gradients) into one call,
+// since each collective has a least time. A bundle is limited in bytes, because what travels together arrives
+// together. Example: 32 layers of 5 MB with a limit of 32 MiB: six layers a bundle.
 #pragma once
 
 #include "plan/plan.hpp"

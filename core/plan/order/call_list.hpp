@@ -1,4 +1,5 @@
-// Collects the calls of a step as they are put in order.
+// Collects the calls of a step in order, and the group that each belongs to. Example: pass_calls() adds
+// gather, forward and offload of layer 3; overlap.hpp later regroups such groups over two steps.
 #pragma once
 
 #include <cstdint>

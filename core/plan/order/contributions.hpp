@@ -1,4 +1,5 @@
-// Finds when the gradients of an instance begin, and when they are complete.
+// Finds the pass in which an instance's gradients begin, and in which they are complete. Example: with four
+// microbatches and 1F1B, layer 0's gradients begin with B0 and are complete after B3.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +31,9 @@ class Contributions {
   // gradients are complete after it. They are called around each call, in order.
   std::vector<std::int32_t> begun_by(const PassCall& call);
   std::vector<std::int32_t> completed_by(const PassCall& call, std::int32_t microbatch);
-  // Returns those of begun_by() that come back, which may be said ahead of the call: a call before it may
-  // run while they come. The next function returns those that leave after a call, until a later microbatch
-  // adds to them; it follows completed_by().
+  // Returns those of begun_by() that come back, which may be said ahead of the call: a call before it may run
+  // while they come. The next function returns those that leave after a call, until a later microbatch adds
+  // to them; it follows completed_by().
   std::vector<std::int32_t> returning_for(const PassCall& call);
   std::vector<std::int32_t> set_aside_by(const PassCall& call);
   // Returns the function that empties an instance's gradients as they begin, if their memory is the

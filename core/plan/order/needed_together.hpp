@@ -1,4 +1,6 @@
-// Finds pairs of instances that need their memory at the same time.
+// Finds pairs of instances that need memory at the same time, from the order of passes. Example: ZeRO-3
+// prefetches layer 4 while layer 3 computes: (3, 4) is a pair, (2, 4) is not, so layers 2 and 4 may share
+// gathered memory.
 #pragma once
 
 #include <cstdint>

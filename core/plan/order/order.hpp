@@ -1,4 +1,6 @@
-// Declares the passes of this room over a plan, in the order in which plan/make/make_plan.cpp runs them.
+// Passes of planning that order the calls of a step, in the order in which make/make_plan.cpp runs them:
+// calls, waits, sums, saves. Example: for one microbatch of two layers: begin, F0, F1, head, B1, reduce 1,
+// B0, reduce 0, norm, update 0, update 1.
 #pragma once
 
 #include <span>

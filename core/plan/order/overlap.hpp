@@ -1,5 +1,6 @@
-// Makes steps overlap: the calls of one step are put in order as if it stood alone, in groups, and these are
-// then dealt out over two rounds, its last ones among the first of the step after it.
+// Overlaps steps: orders the calls of a step as if it were alone, in groups, then assigns the groups to two
+// iterations, so that the last calls of a step run among the first ones of the next. Example: with updates on
+// the host, updates of the last layers run during the next step's first forwards.
 #pragma once
 
 #include <cstddef>

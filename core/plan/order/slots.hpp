@@ -1,4 +1,5 @@
-// Decides where in a chunk's memory a microbatch lies.
+// Assigns a slot of a chunk's memory to each microbatch. Example: 1F1B on stage 0 of 2: microbatches 0, 1, 2,
+// 3 have slots 0, 1, 0, 1, since at most two are in flight.
 #pragma once
 
 #include <deque>

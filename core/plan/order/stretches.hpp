@@ -1,4 +1,5 @@
-// Keeps stretches of bytes and the users of each.
+// Divides bytes into stretches and keeps the users of each. Example: a write of [0, 100) and a read of [50,
+// 80) give three stretches; the next write of [60, 70) must wait for that read.
 #pragma once
 
 #include <cstdint>

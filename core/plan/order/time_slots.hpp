@@ -1,6 +1,7 @@
-// Assigns memory that instances reuse: for parameters kept in parts, from the gather to the use; for
-// gradients of a microbatch, until they are summed over the ranks. The order of the passes says which
-// instances need theirs at the same time; all others may share.
+// Lets instances reuse memory: of gathered parameters, from gather to use; of local gradients, until they are
+// summed over ranks. Instances that need theirs at the same time, by the order of passes, get different
+// slots. Example: ZeRO-3 with a prefetch of one layer needs two slots: layers 0, 2, 4 use the first, 1, 3, 5
+// the second.
 #pragma once
 
 #include <cstdint>

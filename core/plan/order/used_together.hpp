@@ -1,5 +1,6 @@
-// Decides which instances exchange together: those whose parameters are used one after the other, and those
-// whose gradients are complete one after the other.
+// Decides which instances share a collective: consecutive in the order in which parameters are used, or
+// gradients are complete. Example: with `pp`, layers 3 and 4 on different chunks are not used consecutively,
+// so they do not share a gather.
 #pragma once
 
 #include <cstdint>

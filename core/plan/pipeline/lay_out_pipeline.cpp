@@ -18,7 +18,7 @@ void check_axis(const Program& program, const PipelineRequest& asked) {
                   "': it holds the stages of a pipeline; give each strategy a separate axis");
 }
 
-// Returns the segments whose ops use a parameter, its own included.
+// Segments with ops that use a parameter, its own included.
 std::set<Id> users_of(const Program& program, Id parameter) {
   std::set<Id> users{program.value(parameter).segment};
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
@@ -28,14 +28,14 @@ std::set<Id> users_of(const Program& program, Id parameter) {
   return users;
 }
 
-// Returns the rank that holds the instances of a segment that does not repeat.
+// The rank with a segment that does not repeat.
 std::int64_t holder_of(const PipelineLayout& layout, const std::vector<Instance>& chain, Id segment) {
   for (std::size_t i = 0; i < chain.size(); ++i)
     if (chain[i].segment == segment) return layout.holder(layout.stage_of(static_cast<std::int32_t>(i)));
   return -1;
 }
 
-// Gives each of two ranks that use a parameter a copy of its own.
+// Gives each of two ranks that use a parameter a copy.
 void untie_across_ranks(Program& program, const PipelineLayout& layout, const Optimizers& optimizers) {
   const std::vector<Instance> chain = chain_of(program);
   std::set<std::pair<std::int64_t, std::int64_t>> pairs;
@@ -62,7 +62,7 @@ void untie_across_ranks(Program& program, const PipelineLayout& layout, const Op
   }
 }
 
-// Sums what the stages of a pipeline compute, each for its own layers.
+// Sums over stages what each computes for its layers.
 class StageSums {
  public:
   StageSums(Program& program, AxisId axis) : program_(program), axis_(axis) {
@@ -73,8 +73,7 @@ class StageSums {
       for (const Id op : program.segment(program.step_segment()).ops(function)) follow(program.op(op));
   }
 
-  // Adds a sum before the ops that need it complete. Every stage knows which stages add to it in that
-  // function.
+  // Adds a sum before the ops that need it complete, over the stages that add to it in that function.
   void add(Id sum, FunctionKind function) {
     const AttrValue attr = axis_attr(axis_);
     const char* const kind =
@@ -85,7 +84,7 @@ class StageSums {
     check_twins(sum, function);
   }
 
-  // Adds the sums of other functions, if the step uses them. To a tally, strategies may add later.
+  // Other sums if the step uses them. Strategies may still add to a tally.
   void add_others() {
     for (const Id sum : program_.runtimes()) {
       const bool of_stages = of_stages_.count(sum) != 0 || program_.value(sum).tally;
@@ -108,15 +107,15 @@ class StageSums {
     }
   }
 
-  // Returns the name of the sum. Placement has ranks add what they count alike to twins, "sum@dp", each of
-  // which is added to another or to the sum itself.
+  // The name without "@dp": placement keeps replicated contributions in twins, "sum@dp", which are added to
+  // the sum.
   std::string_view sum_of(Id id) const {
     const std::string_view name = program_.value(id).name;
     return name.substr(0, name.find('@'));
   }
   bool is_twin(Id id) const { return sum_of(id) != program_.value(id).name; }
 
-  // Says whether the op adds a twin to what it updates.
+  // True if the op adds a twin to its sum.
   bool adds_twin(const Op& op) const {
     const Id from = op.operands.front(), to = op.operands.back();
     return op.operands.size() == 2 && from != none && to != none && is_twin(from) &&
@@ -127,12 +126,12 @@ class StageSums {
     if (adds_twin(op) && of_stages_.count(op.operands[0]) != 0) of_stages_.insert(op.operands[1]);
   }
 
-  // Says whether the op completes a sum: a twin that stages have added to is part of the sum.
+  // True if the op reads a complete sum.
   bool completes(const Op& op) const {
     return op.exchanges_in_place() || (adds_twin(op) && of_stages_.count(op.operands[0]) != 0);
   }
 
-  // Refuses a twin: what every stage counts alike would be summed with what each counts for its own.
+  // Refuses a twin that would mix what all stages count with what each counts for itself.
   void check_twins(Id sum, FunctionKind function) const {
     for (const Id id : program_.segment(program_.step_segment()).ops(function)) {
       const Op& op = program_.op(id);

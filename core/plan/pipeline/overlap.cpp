@@ -10,10 +10,10 @@ namespace prun {
 namespace {
 
 constexpr PassCosts unit_costs{1, 1, 1, 0};
-// These count forwards: what ranks must learn of each other after a step takes less than one.
+// In forwards: communication between ranks after a step takes less than one.
 constexpr double until_known = 1, until_told = 3;
 
-// Holds a rank's calls of a row of steps, as numbers of those of one step.
+// A rank's calls of several steps in a row.
 class RankRow {
  public:
   RankRow(const PipelineOrder& step, const PipelineOrder& row, Delay delay, std::int32_t rank,
@@ -28,13 +28,13 @@ class RankRow {
   }
 
   std::int32_t step_of(std::size_t at) const { return row_[at].microbatch / microbatches_; }
-  // Returns where the first call of a step stands.
+  // Position of a step's first call.
   std::size_t first_of(std::int32_t step) const {
     std::size_t at = 0;
     while (step_of(at) != step) ++at;
     return at;
   }
-  // Returns where the last backward of a step stands.
+  // Position of a step's last backward.
   std::size_t last_of(std::int32_t step) const {
     std::size_t at = row_.size() - 1;
     while (step_of(at) != step) --at;
@@ -51,7 +51,7 @@ class RankRow {
     return passes;
   }
 
-  // Returns the period of a stage with that delay, from that step on.
+  // The period of a stage with that delay, from that step on.
   std::vector<PeriodPass> period_with(std::int32_t delay, std::int32_t step) const {
     check_steps_are_alike();
     std::vector<PeriodPass> passes = period_of(step, delay);
@@ -62,7 +62,7 @@ class RankRow {
     return passes;
   }
 
-  // Returns the place before the first call that begins no earlier, of those behind the last pass of a step.
+  // The place before the first call that begins no earlier, among those after the last pass of a step.
   PeriodPlace place_from(const std::vector<CallTime>& times, std::int32_t step, double time) const {
     std::size_t at = last_of(step) + 1;
     while (times[at].begin < time) ++at;
@@ -107,7 +107,7 @@ class RankRow {
     return passes;
   }
 
-  // Checks slots: the memory of a microbatch goes to that of the same number a step later.
+  // Checks that a microbatch's memory is free for the one of the same number a step later.
   void check_slots(const std::vector<PeriodPass>& passes) const {
     std::map<std::pair<std::int32_t, std::int32_t>, bool> begun;
     for (const PeriodPass& pass : passes) {
@@ -127,10 +127,10 @@ class RankRow {
   std::map<Key, std::int32_t> number_;
 };
 
-// Returns so many steps that the middle ones contain neither the row's beginning nor its end.
+// Enough steps that the middle ones are unaffected by both ends.
 std::int32_t row_of_stages(std::int32_t ranks) { return 4 * ranks + 4; }
 
-// Returns the first pass of a period that begins no earlier.
+// The first pass of a period that begins no earlier.
 std::int32_t first_from(const std::vector<CallTime>& times, std::size_t begin, std::size_t end, double time) {
   std::size_t at = begin;
   while (at < end && times[at].begin < time) ++at;
@@ -143,8 +143,8 @@ std::int32_t steps_in_a_row(Delay delay, const ScheduleShape& shape) {
   return delay == Delay::stages ? row_of_stages(shape.ranks) : 4;
 }
 
-// All stages have measured a step when the last of them has run its last pass. The step's update must come
-// before the first pass of the step after the next, which is the end of the period.
+// All stages have measured a step after the last pass of the last stage. Its update must precede the first
+// pass of the step after the next: the end of the period.
 Overlap cut_overlap(const PipelineOrder& step, const PipelineOrder& row, const std::string& title) {
   const PipelineTiming timing = time_schedule(row, unit_costs);
   Numbered<RankRow> ranks;
@@ -172,8 +172,7 @@ Overlap cut_overlap(const PipelineOrder& step, const PipelineOrder& row, const s
   return overlap;
 }
 
-// A stage is updated right behind its backward. What all of them measure is known when the last has measured
-// it; that much later it stands in the order of the others.
+// A stage is updated right after its backward. Its norm is known when the last stage has measured.
 Overlap cut_stages_overlap(const PipelineOrder& step, const PipelineOrder& row, const std::string& title) {
   const PipelineTiming timing = time_schedule(row, unit_costs);
   const std::int32_t ranks = step.shape.ranks, at = ranks;

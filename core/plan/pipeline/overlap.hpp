@@ -1,4 +1,6 @@
-// Cuts one step out of several in a row: how a rank runs passes while steps overlap.
+// For schedules whose steps overlap (trait `delay`): takes one step out of the order of several in a row, so
+// that the same period of calls can repeat. Example: `2bw` with 4 ranks: rank 0's period begins with its
+// first forward of a step and contains the last backwards of the step before.
 #pragma once
 
 #include <string>
@@ -7,17 +9,16 @@
 
 namespace prun {
 
-// Returns how many steps in a row the schedule is asked for.
+// How many steps the schedule is asked for.
 std::int32_t steps_in_a_row(Delay delay, const ScheduleShape& shape);
 
-// Cuts a step, from the order of one `step` and that of a `row` of so many. Throws bad_input where a step in
-// the row has its passes in another order than alone, where two steps in a row differ or run into a third
-// one's, and where a microbatch is still at work when that of the same number comes in a step later.
+// `step`: the order of one step; `row`: of several. Throws bad_input if a step's passes have another order in
+// the row than alone, if two steps in the row differ or run into a third, or if a microbatch is in flight
+// when that of the same number begins a step later.
 Overlap cut_overlap(const PipelineOrder& step, const PipelineOrder& row, const std::string& title);
 
-// Does the same for steps of one microbatch, of which as many are at work as there are stages: each rank goes
-// through one forward and the backward of the step that its stage is that many updates behind. Throws where
-// another step's backward stands there.
+// The same for steps of one microbatch, as many in flight as stages: each rank runs one forward, and one
+// backward of an earlier step. Throws if another step's backward stands there.
 Overlap cut_stages_overlap(const PipelineOrder& step, const PipelineOrder& row, const std::string& title);
 
 }  // namespace prun

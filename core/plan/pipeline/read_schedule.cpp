@@ -1,5 +1,5 @@
-// Reads a schedule plugin's answers and believes none of them unchecked: a wrong order would hang every rank
-// of a run, or train on activations that are not there.
+// Checks everything that a schedule plugin answers. A wrong order would hang all ranks, or train on
+// activations that do not exist.
 #include "plan/pipeline/read_schedule.hpp"
 
 #include "base/narrow.hpp"
@@ -10,8 +10,8 @@
 namespace prun {
 namespace {
 
-constexpr std::int32_t extent_limit = 1 << 20;  // limit of ranks, microbatches and chunks each
-constexpr std::int64_t piece_limit = 1 << 24;   // limit of microbatches of stages in a step
+constexpr std::int32_t extent_limit = 1 << 20;  // of ranks, microbatches, and chunks
+constexpr std::int64_t piece_limit = 1 << 24;   // of passes in a step
 
 std::string counted(std::int32_t count, const char* one, const char* many) {
   return detail::concat(count, ' ', count == 1 ? one : many);
@@ -41,7 +41,7 @@ class RankCheck {
     position_ = Numbered<std::int32_t>(pieces * pass_count, absent);
   }
 
-  // No call can stand twice, so a list of whatever length ends after as many calls as there may be.
+  // Calls cannot repeat, so that even an endless list ends.
   std::vector<ScheduleCall> run(const Array<ScheduleCall>& answer) {
     if (answer.data == nullptr && answer.size != 0)
       refuse("order() returned ", answer.size, " calls at null");
@@ -110,7 +110,7 @@ class RankCheck {
   bool split_;
   std::int32_t rank_;
   const std::string& title_;
-  Numbered<std::int32_t> position_;  // position in the rank's list, by pass, chunk and microbatch
+  Numbered<std::int32_t> position_;  // by pass, chunk and microbatch
 };
 
 struct Place {
@@ -146,8 +146,8 @@ std::int32_t rank_of_stage(const PipelineOrder& order, std::int32_t stage) {
   throw_error(ErrorCode::internal, "stage ", stage, " has no rank");
 }
 
-// Reports a rank that waits forever, and what for. The rank that holds this waits forever too, so after as
-// many steps along the chain as there are ranks the chain has reached those that wait for each other.
+// Reports a rank that waits forever, and for what. The rank that it waits for waits forever too, so after as
+// many steps as ranks a cycle is found.
 [[noreturn]] void report_deadlock(const PipelineOrder& order, const Numbered<std::vector<CallTime>>& times,
                                   std::int32_t rank, const std::string& title) {
   const auto next_call = [&](std::int32_t of) { return order.calls[of][times[of].size()]; };

@@ -22,10 +22,10 @@ std::vector<double> chain_costs(const Program& program) {
 
 namespace {
 
-// Holds the best cut of the first instances into some number of stages: smaller is better.
+// Best division of the first instances into a number of stages: smaller is better.
 struct Cut {
   double largest = 0, squares = 0;
-  std::int32_t begin = -1;  // begin of its last stage
+  std::int32_t begin = -1;  // first instance of its last stage
 
   bool better_than(const Cut& other) const {
     return largest != other.largest ? largest < other.largest : squares < other.squares;
@@ -42,13 +42,13 @@ Numbered<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages) {
   std::vector<double> sums(costs.size() + 1, 0);
   std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
   const auto none_yet = Cut{std::numeric_limits<double>::infinity(), 0, -1};
-  // best[k][n] cuts the first n instances into k stages.
+  // best[k][n] divides the first n instances into k stages.
   std::vector<Numbered<Cut>> best(static_cast<std::size_t>(stages) + 1,
                                   std::vector<Cut>(costs.size() + 1, none_yet));
   best[0][0] = {};
   for (std::size_t k = 1; k <= static_cast<std::size_t>(stages); ++k)
     for (std::size_t n = k; n <= costs.size(); ++n)
-      // The last stage grows with each step back: beyond the best it is no part of a better cut.
+      // The last stage grows as `begin` falls: once it exceeds the best cost, stop.
       for (std::size_t begin = k == 1 ? 1 : n; begin-- > k - 1;) {
         const Cut& before = best[k - 1][begin];
         const double cost = sums[n] - sums[begin];
@@ -102,7 +102,7 @@ std::int32_t PipelineLayout::stage_of(std::int32_t instance) const {
 
 namespace {
 
-// Returns, for a parameter and its copy, the coordinate of the other holder, or -1.
+// The coordinate that holds the other copy of a tied parameter; -1: none.
 std::int64_t other_holder(const Program& program, const PipelineLayout& layout, std::int64_t coordinate) {
   const std::vector<Instance> chain = chain_of(program);
   std::set<std::int64_t> holders;

@@ -18,8 +18,8 @@ double duration(Pass pass, const PassCosts& costs) {
   return costs.backward_weight;
 }
 
-// Each rank runs its list in order and waits where it must. When a call begins follows from the calls before
-// it alone, so the order in which ranks are looked at does not matter.
+// Each rank runs its calls in order. When a call begins depends only on earlier calls, so ranks may be
+// visited in any order.
 class VirtualRun {
  public:
   VirtualRun(const PipelineOrder& order, const PassCosts& costs)
@@ -51,7 +51,7 @@ class VirtualRun {
     return (backward ? backward_end_ : forward_end_)[index];
   }
 
-  // Returns when what the call waits for is there, or not_yet.
+  // When what the call waits for is done; not_yet if that is unknown.
   double ready(std::int32_t rank, const ScheduleCall& call) {
     const std::optional<Awaited> awaited = awaited_by(order_, rank, call);
     if (!awaited) return 0;
@@ -85,10 +85,10 @@ class VirtualRun {
   const PipelineOrder& order_;
   const PassCosts& costs_;
   std::int32_t stages_;
-  Numbered<double> forward_end_, backward_end_;  // ends by stage and microbatch
-  Numbered<std::int32_t> rank_of_;               // ranks by stage
+  Numbered<double> forward_end_, backward_end_;  // by stage and microbatch
+  Numbered<std::int32_t> rank_of_;               // by stage
   Numbered<std::vector<CallTime>> times_;
-  std::vector<std::int32_t> may_go_on_;  // ranks to look at again
+  std::vector<std::int32_t> may_go_on_;  // ranks that may proceed
 };
 
 std::int32_t peak_of(const std::vector<ScheduleCall>& calls) {
@@ -113,8 +113,8 @@ std::string cell_text(const ScheduleCall& call, bool with_chunk) {
          std::to_string(call.microbatch);
 }
 
-// Returns the columns for a unit of time. The shortest call gets a whole number of them where it can, so that
-// equal calls look equal.
+// Columns for a unit of time: a whole number for the shortest call if possible, so that equal calls look
+// equal.
 double columns_per_unit(const PipelineTiming& timing, int columns) {
   double shortest = timing.makespan;
   for (const std::vector<CallTime>& times : timing.times)
@@ -129,8 +129,7 @@ void draw_call(std::string& row, const CallTime& time, double scale, const std::
   const auto begin = static_cast<std::size_t>(std::lround(time.begin * scale));
   const auto end = static_cast<std::size_t>(std::lround(time.end * scale));
   if (begin >= end) return;
-  // Half a number would be another number, and so would one that runs into the next cell's chunk: if there is
-  // no room, the letter stands alone.
+  // Omit the number if it does not fit: half of it would be another number.
   const std::size_t letter = text.find_first_of("FBW");
   const std::size_t needed = text.size() + (letter > 0 ? 1 : 0);
   const std::string shown = needed <= end - begin ? text : text.substr(letter, 1);

@@ -1,5 +1,6 @@
-// Runs a pipeline's calls in virtual time: it finds how long a step takes, which ranks are idle and how much
-// is alive; and draws the calls.
+// Simulates a pipeline's calls: step time, idle share, activations in flight; and draws them for `prun plan`.
+// Example: `1f1b`, 2 ranks, 2 microbatches, a backward twice a forward: rank 0 runs F0 F1 . B0 B1 and is idle
+// while rank 1 runs.
 #pragma once
 
 #include <optional>
@@ -10,12 +11,12 @@
 
 namespace prun {
 
-// States the costs of one stage, in any unit. A whole backward takes backward_input + backward_weight.
+// Costs of one stage, in any unit. A full backward takes backward_input + backward_weight.
 struct PassCosts {
   double forward = 1;
   double backward_input = 1;
   double backward_weight = 1;
-  double transfer = 0;  // time from one rank to another; computing goes on meanwhile
+  double transfer = 0;  // between ranks; computation goes on meanwhile
 };
 
 struct CallTime {
@@ -24,25 +25,24 @@ struct CallTime {
 
 struct PipelineTiming {
   double makespan = 0;
-  std::vector<double> idle;               // idle share by rank, over the makespan
-  std::vector<double> inner_idle;         // idle share by rank, between its first call and its last
-  std::vector<std::int32_t> peak;         // most forwards whose backward has not ended, by rank
-  Numbered<std::vector<CallTime>> times;  // times by rank and call
+  std::vector<double> idle;               // idle share by rank, of the makespan
+  std::vector<double> inner_idle;         // idle share by rank, from first to last call
+  std::vector<std::int32_t> peak;         // most microbatches in flight, by rank
+  Numbered<std::vector<CallTime>> times;  // by rank and call
 };
 
 PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs);
 
-// Returns the idle share of a step, in the units of Bubble; where steps overlap, that of one between two
-// others.
+// Idle share of a step, in the units of Bubble; with overlapping steps, of one in the middle.
 double bubble_of(const PipelineOrder& order);
 
-// Draws a row for each rank, in `width` columns or somewhat less. A cell is F, B (whole, or of the input) or
-// W (of the weights) with its microbatch, and before it its chunk where a rank has several; idle time is
-// dots. `first_rank` is the name of the first row.
+// A row for each rank, in at most about `width` columns. A cell is F, B (all, or of the input) or W (of the
+// weights) with its microbatch, after its chunk if a rank has several; dots are idle time. `first_rank`: name
+// of the first row.
 std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int width,
                  std::int32_t first_rank = 0);
 
-// Says what a call waits for: a pass of the stage before or after it.
+// What a call waits for: a pass of the stage before or after.
 struct Awaited {
   bool backward = false;
   std::int32_t stage = 0;
@@ -50,8 +50,7 @@ struct Awaited {
 };
 std::optional<Awaited> awaited_by(const PipelineOrder& order, std::int32_t rank, const ScheduleCall& call);
 
-// Returns times by rank and call. A rank that waits forever has fewer times than calls; see read_schedule(),
-// which allows none.
+// By rank and call. A deadlocked rank has fewer times than calls; read_schedule() allows none.
 Numbered<std::vector<CallTime>> run_in_virtual_time(const PipelineOrder& order, const PassCosts& costs);
 
 }  // namespace prun

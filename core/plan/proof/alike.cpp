@@ -1,4 +1,4 @@
-// Divides ranks by their plans first, and divides further until nothing changes.
+// Divides ranks by plan first, then refines until nothing changes.
 #include "plan/proof/alike.hpp"
 
 #include <map>
@@ -8,7 +8,7 @@
 namespace prun {
 namespace {
 
-// Says whether the queue's exchanges name a member, as sends and receives do: its place in the group matters.
+// True if the queue's calls name a member, as sends and receives do: then positions in the group matter.
 bool names_members(const Plan& plan, std::size_t queue) {
   for (const Call& call : plan.calls) {
     if (static_cast<std::size_t>(call.queue) != queue) continue;

@@ -1,4 +1,7 @@
-// Replays the calls of a plan, one by one, over shadow memory.
+// Replays a plan's calls one by one over shadow memory: each step's operands must hold the value, microbatch
+// and version that the program means. Example: a wait is missing between an all-gather and the forward that
+// reads its result. The replay finds that the forward reads bytes whose writer is not known to be done, and
+// names both calls.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +23,9 @@ namespace prun {
 
 // ------------------------------------------------------------ view windows
 
-// Finds what a value's bytes show: of a range that others lie in, and of a rank's part of it, what these
-// hold.
+// Divides a value's bytes by what they hold: members of a buffer, a rank's shard.
 
-// Describes bytes that hold one content.
+// Bytes with one content.
 struct Window {
   Content content;
   std::int64_t at = 0, bytes = 0;
@@ -37,7 +39,7 @@ class ViewWindows {
         members_[view->whole].push_back(id);
   }
 
-  // Calls `body` with each window into the bytes of `content`, which are at `at`.
+  // Calls `body` for each window into the bytes of `content` at `at`.
   template <class Body>
   void each(const Content& content, const Address& address, std::int64_t at, Body&& body) const {
     const Value& value = program_.value(content.value);
@@ -60,26 +62,25 @@ class ViewWindows {
  private:
   const Program& program_;
   const Plan& plan_;
-  std::map<Id, std::vector<Id>> members_;  // what lies in each range
+  std::map<Id, std::vector<Id>> members_;  // by the range that contains them
 };
 
 // ------------------------------------------------------------ operand memory
 
-// Holds all that a step's replay depends on, relative to the step.
+// What the replay of a step depends on, relative to the step.
 using ProofState = std::vector<std::int64_t>;
 
-// Tracks what the operands of a plan's steps find in memory and leave there, by windows of one content each,
-// while steps are replayed.
+// What operands find in memory, and leave there.
 class OperandMemory {
  public:
-  // Begins with what is there before the first step. The reader or writer is the call at hand of `clocks`.
+  // Begins with memory before the first step. The accessing call is the current one of `clocks`.
   OperandMemory(const Program& program, const Plan& plan, const QueueClocks& clocks);
 
   const ContentVersions& versions() const { return versions_; }
-  // Sets the step that the next calls are of.
+  // Of the calls that follow.
   void begin_step(std::int64_t step) { step_ = step; }
   std::int64_t step() const { return step_; }
-  // Forgets what the layout does not keep from step to step: others may have overwritten it.
+  // Forgets what the layout does not keep between steps: another program may have overwritten it.
   void forget_what_is_not_kept() { memory_.forget_what_is_not_kept(); }
 
   template <class Body>
@@ -96,15 +97,15 @@ class OperandMemory {
   void write(const Window& window, std::int64_t updates, std::string_view op) {
     memory_.write(window.at, window.bytes, versions_.written(window.content, step_, updates), op);
   }
-  // Checks that an op that begins a sum finds none there.
+  // A sum must not contain anything when it begins.
   void check_begins(const Window& window, std::string_view op);
   // Replays a transfer to another rank, and from it.
   void send(const Call& call, const PlannedOperand& operand);
   void receive(const Call& call, const PlannedOperand& operand);
-  // Says that these bytes must not be read from here on.
+  // These bytes must not be read any more.
   void spoil(const Call& call, const Address& address, const Content& by, std::string_view op);
 
-  // Returns the state of memory without staging, whose sides take turns.
+  // Without staging, whose buffers alternate.
   ProofState state() const;
 
  private:
@@ -136,25 +137,24 @@ class OperandMemory {
 
 // ------------------------------------------------------------ sums over ranks
 
-// Checks whether each gradient that ranks have summands of is summed over them once, when it is complete.
+// Checks that each partial gradient is summed over ranks exactly once, when it is complete.
 class SumsOverRanks {
  public:
   explicit SumsOverRanks(const Program& program) : program_(program) {}
 
-  // Notes that an op of a function of that kind touches what operand `i` shows; `first` says that it begins
-  // the sum there.
+  // An op of a function of that kind accesses what operand `i` shows; `first`: it begins the sum there.
   void touch(FunctionKind kind, const Op& op, std::size_t i, bool first, const Content& content);
-  // Notes that ranks exchange the content.
+  // Ranks communicate the content.
   void exchange(FunctionKind kind, Access access, const Content& content);
-  // Checks that ranks have summed what that instance, or any, has to sum: before its norm is taken, and
-  // before all norms together are used.
+  // Checks that an instance's sums (or all) are complete: before its norm is measured, and before norms are
+  // used.
   void check_complete(std::optional<std::int32_t> instance) const;
 
-  // Appends all that the next step depends on.
+  // Appends what the next step depends on.
   void append_state(std::vector<std::int64_t>& state) const;
 
  private:
-  using Sum = std::pair<Id, std::int32_t>;  // gradient and instance
+  using Sum = std::pair<Id, std::int32_t>;  // gradient, instance
 
   bool is_sent(const Op& op) const;
   bool keeps_apart(const Op& op, Id gradient) const;
@@ -164,29 +164,28 @@ class SumsOverRanks {
 
   const Program& program_;
   std::set<Sum> summed_;
-  std::set<Sum> unsummed_;  // sums of gradients kept in parts
+  std::set<Sum> unsummed_;  // of sharded gradients
 };
 
 class CallReplay {
  public:
   CallReplay(const Program& program, const Plan& plan);
 
-  // Says that, where steps overlap, so many rounds were before this one.
+  // With overlapping steps, `round` iterations came before.
   void begin_round(std::int64_t round) { clocks_.begin_step(round); }
-  // Replays a call of the round's newest step, or of one before it.
+  // A call of the iteration's newest step, or of an earlier one.
   void replay(const Call& call, std::int64_t step, Round round);
-  // Replays a save, which may be begun before any step, when all before are done. It reads what they left,
-  // while the step runs.
+  // A save begins after all earlier steps, reads what they left, and runs during the step.
   void replay_save(std::int64_t step);
   void end_round(std::int64_t step) { memory_.begin_step(step); }
 
   void forget_what_is_not_kept() { memory_.forget_what_is_not_kept(); }
-  // Returns what is known of memory and sums behind this step.
+  // State of memory and sums after the step.
   ProofState state(std::int64_t step);
   const CalledPieces& called() const { return called_; }
 
  private:
-  // Returns the step that the call at hand is of.
+  // The step of the current call.
   std::int64_t now() const { return memory_.step(); }
   SumsOverRanks& sums_of(std::int64_t step) { return sums_[plan_.side_of(step)]; }
   SumsOverRanks& sums() { return sums_of(now()); }
@@ -202,7 +201,7 @@ class CallReplay {
   const Plan& plan_;
   QueueClocks clocks_;
   OperandMemory memory_;
-  Numbered<SumsOverRanks> sums_;  // sums by side of a step
+  Numbered<SumsOverRanks> sums_;  // by step modulo `sides`
   CalledPieces called_;
 };
 

@@ -2,7 +2,7 @@
 
 namespace prun {
 
-// Adds a lane; returns whether it is the last one.
+// Returns true for the last lane to arrive.
 bool Channels::arrive(std::size_t lane, const PlannedExchange& exchange, double now, const Channel& channel,
                       Meeting& meeting) const {
   if (!meeting.exchange)
@@ -27,7 +27,7 @@ void Channels::check_same(const Lane& a, const PlannedExchange& x, const Lane& b
               lanes_.text_of(b));
 }
 
-// Returns the channel of the exchange's members: between two, each direction has its own.
+// The channel of the members; between two ranks, each direction has one.
 std::size_t Channels::channel_of(const Lane& lane, const PlannedExchange& exchange) {
   const std::vector<int>& group = *lanes_.group_of(lane);
   int from = -1, to = -1;
@@ -61,8 +61,7 @@ Channels::Channel Channels::make_channel(const std::vector<int>& group, int from
   return channel;
 }
 
-// Returns the company of a group: groups whose members are alike, one by one, are the same group as far as
-// times go.
+// Groups whose members are pairwise in the same classes are equivalent in time.
 std::size_t Channels::company_of(const std::vector<int>& group) {
   const auto [known, fresh] = company_by_group_.try_emplace(&group, 0);
   if (!fresh) return known->second;

@@ -1,5 +1,6 @@
-// Decides where simulated ranks meet: an exchange begins when all who take part have reached it, and a send
-// meets the receive that has the same number between the same two ranks.
+// Decides where simulated ranks meet. A collective starts when all members have arrived; a send meets the
+// receive with the same number between the same ranks. Example: four ranks on an axis, simulated as two
+// classes of two: their all-reduce starts when both simulated lanes have arrived.
 #pragma once
 
 #include <algorithm>
@@ -15,19 +16,18 @@ namespace prun {
 
 class Channels {
  public:
-  // Both must outlive it. So many ranks of consecutive numbers share a host; 0 means all.
+  // Arguments must outlive it. `ranks_of_host`: consecutive ranks that share a host; 0: all.
   Channels(const RankClasses& ranks, Lanes& lanes, std::int64_t ranks_of_host = 0)
       : ranks_(ranks), lanes_(lanes), ranks_of_host_(ranks_of_host), visitors_(lanes.count()) {}
 
-  // Counts the ranks that take part in an exchange, and their classes.
+  // The ranks of a collective, and their classes.
   struct Company {
     std::int64_t members = 0;
     std::size_t classes = 0;
-    bool far = false;  // whether they are on more than one host
+    bool far = false;  // on several hosts
   };
-  // Says whether the next exchange of a lane is over for it; then the lane goes on at `now`. The lane is
-  // there from its first call of this on, at `now`; once all others are, they are woken, and the exchange
-  // takes as long as seconds(company) says.
+  // True once the lane's next collective is over; the lane goes on at `now`. The first call registers the
+  // lane at `now`; when all have arrived, they are woken, and the collective takes seconds(company).
   template <class Seconds>
   bool meet(std::size_t lane, const PlannedExchange& exchange, double& now, Seconds&& seconds) {
     Visitor& visitor = visitors_[lane];
@@ -48,34 +48,34 @@ class Channels {
     return true;
   }
 
-  // Returns when all were there for the exchange that was over for the lane last.
+  // When all had arrived for the lane's last collective.
   double met_at(std::size_t lane) const { return visitors_[lane].met_at; }
 
-  // Says whether a lane is at an exchange that others have not reached yet, and which ranks these are.
+  // True if the lane is at a collective that others have not reached; missing_at() lists these ranks.
   bool waits(std::size_t lane) const { return visitors_[lane].waits; }
   std::vector<int> missing_at(std::size_t lane) const;
 
  private:
-  // Describes an exchange that some lanes have reached.
+  // A collective that some lanes have reached.
   struct Meeting {
     const PlannedExchange* exchange = nullptr;
-    std::vector<std::size_t> lanes;  // lanes that are there
+    std::vector<std::size_t> lanes;  // present lanes
     double latest = 0;
-    double end = -1;  // known once all are there
+    double end = -1;  // known once all have arrived
   };
-  // Describes where the same ranks meet again and again.
+  // Where the same ranks meet repeatedly.
   struct Channel {
-    std::vector<int> classes;  // classes of the ranks that take part, each once
+    std::vector<int> classes;  // of its ranks, each once
     std::int64_t members = 0;
     bool far = false;
     std::vector<Meeting> meetings;
   };
-  // Keeps the state of a lane.
+  // State of a lane.
   struct Visitor {
     bool waits = false;
     double met_at = 0;
-    std::size_t channel = 0;                 // channel where it waits
-    std::map<std::size_t, std::size_t> met;  // finished exchanges by channel
+    std::size_t channel = 0;                 // where it waits
+    std::map<std::size_t, std::size_t> met;  // finished collectives by channel
   };
 
   bool arrive(std::size_t lane, const PlannedExchange& exchange, double now, const Channel& channel,
@@ -89,9 +89,9 @@ class Channels {
   const RankClasses& ranks_;
   Lanes& lanes_;
   const std::int64_t ranks_of_host_;
-  std::vector<Visitor> visitors_;  // visitors by lane
+  std::vector<Visitor> visitors_;  // by lane
   std::vector<Channel> channels_;
-  // These are keyed by queue, company and, between two, sender and receiver.
+  // By queue, group class and, between two ranks, sender and receiver.
   std::map<std::tuple<std::string, std::size_t, int, int>, std::size_t> numbers_;
   std::unordered_map<const std::vector<int>*, std::size_t> company_by_group_;
   std::map<std::vector<int>, std::size_t> companies_;

@@ -28,7 +28,7 @@ void check_called(const Program& program, const PlannedFunction& function, std::
     fail_check("function ", name_of(function.kind), " has steps that no call runs");
 }
 
-// Checks that a joint function has the ops of all that it joins.
+// A joint function must have the ops of all functions that it joins.
 void check_joined(const Plan& plan, const PlannedFunction& joint) {
   std::size_t at = 0;
   for (const InstancePiece& of : joint.joins) {
@@ -40,8 +40,7 @@ void check_joined(const Plan& plan, const PlannedFunction& joint) {
   }
 }
 
-// Says whether an op may be left out: sums that are begun by a write need not be cleared; reads of one that
-// is not fail.
+// True if the op may be omitted: a sum that a write begins need not be cleared.
 bool may_be_left_out(const Op& op) {
   return op.def->clears && (op.function == FunctionKind::zero || op.function == FunctionKind::clear);
 }

@@ -1,4 +1,4 @@
-// Checks whether a plan calls all ops of its program.
+// Checks that a plan calls every op of its program: a plan without an update would pass the replay of memory.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace prun {
 
 using CalledPieces = std::set<std::pair<std::int32_t, std::int32_t>>;  // function and piece
 
-// Checks that each piece of each function is called, and has the ops that the program has there.
+// Each piece of each function must be called, with the ops of the program.
 void check_effects(const Program& program, const Plan& plan, const CalledPieces& called);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// Reports what the proof of a plan finds wrong with it.
+// Errors of the plan's proof.
 #pragma once
 
 #include "prun/error.hpp"

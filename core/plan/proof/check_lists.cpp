@@ -5,7 +5,7 @@
 namespace prun {
 namespace {
 
-// Holds bytes of a region. A rank's own part of a flat range may be any of it.
+// Bytes of a region. A rank's shard may be any part of its range.
 struct TouchedBytes {
   const Address& address;
   std::int64_t end = 0;

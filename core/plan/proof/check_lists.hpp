@@ -1,5 +1,6 @@
-// Checks that the exchanges which a comm plugin gets in one list do not touch each other's memory: it may run
-// them at once.
+// Checks that collectives which a comm plugin gets in one list use separate memory: it may run them
+// concurrently. Example: an all-gather into the bytes that an all-reduce in the same list still reads is
+// refused.
 #pragma once
 
 #include "plan/plan.hpp"

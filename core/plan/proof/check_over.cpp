@@ -4,8 +4,8 @@
 namespace prun {
 namespace {
 
-// Checks a program over another one: either it has memory of its own, or it is the same program with other
-// microbatches, which has all that stays in common with the other.
+// Checks a program over another: its memory is separate, or it is the same program with other microbatches
+// and shares what persists.
 class OverlayCheck {
  public:
   OverlayCheck(const Program& program, const Plan& plan, const BaseProgram& base_program)
@@ -27,17 +27,16 @@ class OverlayCheck {
   }
 
  private:
-  // Says whether ranks gather in place: parameters that they hold whole are gathered where they are, from
-  // parts that are the same in both programs.
+  // True for an in-place gather of unsharded parameters, from parts that both programs share.
   bool gathers_in_place(const Call& call, const PlannedStep& step) const {
     return plan_.functions[call.function].kind == FunctionKind::gather &&
            step.exchange->out.region == Region::parameter;
   }
-  // Says whether a call renews copies: both programs make copies of parameters anew before their use.
+  // True if a call refreshes copies of parameters: both programs do so before use.
   bool renews(const Call& call, const Address& address) const {
     return plan_.functions[call.function].kind == FunctionKind::renew && address.region == Region::parameter;
   }
-  // Says whether both programs have a region in the same place.
+  // True if both programs have a region at the same place.
   bool is_common(Region region) const {
     return base_program_.is_of(program_) && (lasts(region) || region == Region::runtime ||
                                              region == Region::batch || region == Region::scalars);
@@ -54,8 +53,7 @@ class OverlayCheck {
     }
   }
 
-  // Checks the saves: while a save goes on beside steps of one program, calls of the other wait for it by the
-  // same counter.
+  // While a save reads, calls of both programs must wait for it by the same counter.
   void check_saves() const {
     if (plan_.save_reads != base_program_.plan.save_reads)
       fail_check("a save is not read as beneath the plan is said");

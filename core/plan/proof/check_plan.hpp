@@ -1,4 +1,6 @@
-// Proves a plan, whatever made it: the proof uses nothing of the planner.
+// Proves a plan without using anything of the planner: every read finds the value, microbatch and version
+// that the program means. Example: two calls that share scratch without a wait between them: the second write
+// is refused, since a reader of the first may still run.
 #pragma once
 
 #include "plan/base_program.hpp"
@@ -6,12 +8,12 @@
 
 namespace prun {
 
-// Replays steps over shadow memory, until it repeats: every read finds the value it means, as of the step it
-// means, written before on its own queue or across queues behind a wait; no live bytes are overwritten; sums
-// begin once; every op of the program with an effect is called.
+// Replays steps until the state repeats. Every read must find its value of the right step, written earlier in
+// the same queue or before a wait; no live bytes may be overwritten; sums must begin once; every op with an
+// effect must be called.
 void check_plan(const Program& program, const Plan& plan);
-// Proves a plan that was made over another: what lasts lies where it does there, and nothing of what stays
-// there is written, except by a plan of the same program in values that both keep in one place.
+// Proves a plan over another: persistent values have the same place, and nothing else that persists is
+// written, except by a plan of the same program in values that both share.
 void check_over(const Program& program, const Plan& plan, const BaseProgram& base_program);
 
 }  // namespace prun

@@ -8,16 +8,16 @@
 namespace prun {
 namespace {
 
-// Describes one exchange as a member requests it.
+// One collective as a member requests it.
 struct Asked {
   CommKind kind;
   Reduction reduction;
   DType dtype;
   std::int64_t count;
-  std::int32_t microbatch;  // microbatch of a transfer between stages, otherwise -1
+  std::int32_t microbatch;  // of a transfer between stages; otherwise -1
   std::int32_t step;        // step in the row
-  std::int64_t distance;    // how far parts shift; 0: it is between two, or of another kind
-  bool between_two;         // whether one member sends what another receives
+  std::int64_t distance;    // of a shift; otherwise 0
+  bool between_two;         // a send and a receive
   friend bool operator==(const Asked&, const Asked&) = default;
 };
 
@@ -27,7 +27,7 @@ std::string to_text(const Asked& asked) {
   return detail::concat(name_of(asked.kind), " of ", asked.count, " ", name_of(asked.dtype), of, in);
 }
 
-// Says whether two match: a send meets a receive, everything else its like.
+// A send matches a receive, everything else its equal.
 bool meet(const Asked& mine, const Asked& theirs) {
   if (!mine.between_two) return mine == theirs;
   Asked mirror = theirs;
@@ -35,10 +35,10 @@ bool meet(const Asked& mine, const Asked& theirs) {
   return mine == mirror;
 }
 
-// Holds what a plan requests from its communicators: each one's exchanges in order.
+// The collectives of each communicator, in order.
 struct Demands {
-  std::map<std::string, std::vector<Asked>> of;  // exchanges by queue
-  std::map<std::string, QueueInfo> queues;       // queues by name
+  std::map<std::string, std::vector<Asked>> of;  // by queue
+  std::map<std::string, QueueInfo> queues;       // by name
 };
 
 void add_demands(const Plan& plan, const Call& call, std::int32_t of, Demands& demands) {
@@ -51,8 +51,7 @@ void add_demands(const Plan& plan, const Call& call, std::int32_t of, Demands& d
   }
 }
 
-// Returns the exchanges of a step or, where steps overlap, of so many in a row: with as many rounds more as
-// the last one takes to end.
+// Collectives of a step or, if steps overlap, of `steps` in a row until the last has ended.
 Demands demands_of(const Plan& plan, std::int32_t steps) {
   Demands demands;
   for (const QueueInfo& queue : plan.queues)
@@ -65,7 +64,7 @@ Demands demands_of(const Plan& plan, std::int32_t steps) {
   return demands;
 }
 
-// Returns so many steps that those in the middle contain nothing of the row's ends.
+// Enough steps that those in the middle are unaffected by the ends.
 std::int32_t steps_looked_at(std::span<const RankPlan> ranks) {
   std::int32_t depth = 0;
   for (const RankPlan& rank : ranks) depth = std::max(depth, rank.plan->depth());
@@ -173,7 +172,7 @@ void add_function(Fingerprint& print, const Program& program, const PlannedFunct
 
 namespace {
 
-// Writes bit by bit the rounds where a row begins, goes on and ends; and what distinguishes its first rounds.
+// Encodes in which iterations of a row the call runs.
 std::string rounds_of(const Call& call) {
   int rounds = 0, bit = 1;
   for (const Round& round : {Round::beginning, Round::going_on, Round::ending}) {

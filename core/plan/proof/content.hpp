@@ -1,4 +1,5 @@
-// Describes what bytes hold, as the proof of a plan follows it.
+// What bytes hold, in the proof of a plan. Example: {value = block.x, instance = 3, microbatch = 1, version =
+// 7}: the input of layer 3, microbatch 1, of step 7.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +9,12 @@
 
 namespace prun {
 
-// Says which content a value has: its instance, its microbatch, and its step.
+// A value's instance, microbatch and step.
 struct Content {
   Id value = none;
   std::int32_t instance = -1;
   std::int32_t microbatch = -1;
-  // This is the step it was written in or, for what updates change, how many of them it has seen.
+  // The step that wrote it; for what updates change, the number of updates.
   std::int64_t version = 0;
 
   bool same_but_version(const Content& other) const {
@@ -21,14 +22,14 @@ struct Content {
   }
 };
 
-// Says what a value's version counts.
+// What a value's version counts.
 enum class Counts : std::uint8_t {
-  steps,    // steps: it is made anew in each
-  updates,  // updates: parameters, masters, moments, and their copies
-  nothing,  // nothing: it stays as it is, or it is unknown when it changes
+  steps,    // it is written in each step
+  updates,  // parameters, masters, moments, and their copies
+  nothing,  // it does not change, or at unknown times
 };
 
-// States the versions that a reader may find.
+// Versions that a reader accepts.
 struct Versions {
   std::int64_t oldest = 0, newest = 0;
   Counts count = Counts::steps;

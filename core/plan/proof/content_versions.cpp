@@ -30,7 +30,7 @@ void ContentVersions::find_what_changes(const Op& op) {
   }
 }
 
-// Finds copies: what a function that gathers makes of parameters is as old as they are.
+// Results of `gather` are as old as the parameters they are made of.
 void ContentVersions::find_copies(const Op& op) {
   const Id copy = op.operands.back();
   const Role role = program_.value(copy).role;
@@ -48,7 +48,7 @@ void ContentVersions::find_members(const Bucket& bucket) {
       counts_[id] = Counts::updates;
 }
 
-// Says whether these are codes that come together in the place of a parameter.
+// True for codes that are gathered instead of a parameter.
 bool ContentVersions::is_codes_of_member(Id id) const {
   const Value& value = program_.value(id);
   return value.role == Role::view && value.view && !value.view->is_part() &&
@@ -62,7 +62,7 @@ bool ContentVersions::carries_parameters(const Op& op) const {
   return false;
 }
 
-// Says whether the value itself, or what it is a view of, counts updates.
+// True if the value, or the value it is a view of, counts updates.
 bool ContentVersions::holds_updated(Id id) const {
   const Value& value = program_.value(id);
   if (value.role != Role::view) return counts_updates(id);

@@ -1,4 +1,5 @@
-// Decides which version of a value a reader must find, and which one a writer leaves.
+// Decides which version of a value a reader must find, and which one a writer leaves. Example: in step 5 an
+// update reads version 5 of a parameter and leaves version 6; forward of step 6 must find 6.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,17 @@ class ContentVersions {
 
   Counts of(Id value) const { return counts_[value]; }
   bool counts_updates(Id value) const { return of(value) == Counts::updates; }
-  // Says whether an op makes a copy of a parameter, or of a part of it.
+  // True if the op copies a parameter, or a part of it.
   bool carries_parameters(const Op& op) const;
 
-  // Returns the versions wanted. What a step makes is its own, except for what the next one takes over. An op
-  // of an update leaves a new version, and finds the old one or, behind other ops of itself, the new one. An
-  // op that carries parameters elsewhere may carry any version, and the copy has it: the op that computes
-  // with the copy needs the right one. `delay` says that the reader wants the version of so many updates
-  // before.
+  // A reader wants the step's own version, except of values that one step hands to the next. An op of an
+  // update reads the old version or, after its own earlier ops, the new one. An op that copies parameters may
+  // read any version: the op that computes with the copy needs the right one. `delay`: the reader wants a
+  // version so many updates old.
   Versions wanted(Id value, std::int64_t step, bool updates, bool carries, std::int64_t delay = 0) const;
-  // Returns how many updates a value is behind its parameter when a step begins.
+  // How many updates old the value is when a step begins.
   std::int64_t delay_of(Id value) const { return program_.value(value).age; }
-  // Returns the content that `step` leaves; for a value that counts updates, after so many.
+  // What `step` leaves; for a value that counts updates, after `updates`.
   Content written(Content content, std::int64_t step, std::int64_t updates) const;
 
  private:
@@ -36,7 +36,7 @@ class ContentVersions {
   bool holds_updated(Id value) const;
 
   const Program& program_;
-  std::vector<Counts> counts_;  // counts by value
+  std::vector<Counts> counts_;  // by value
 };
 
 }  // namespace prun

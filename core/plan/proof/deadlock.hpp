@@ -1,4 +1,4 @@
-// Describes which queues wait for which, when none can go on.
+// Describes a deadlock: which queues wait for which.
 #pragma once
 
 #include <string>
@@ -8,8 +8,7 @@
 
 namespace prun {
 
-// Returns a line for each feeder and each queue that waits, or for the first of them. `feeders` is null if
-// queues wait only as their plans say.
+// A line for each waiting feeder and queue, or the first of them. `feeders` is null without queue limits.
 std::string deadlock_text(const RankClasses& ranks, const Lanes& lanes, const Channels& channels,
                           const Feeders* feeders = nullptr);
 

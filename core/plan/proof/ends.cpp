@@ -14,10 +14,9 @@ namespace {
 
 // ------------------------------------------------------------ standstill
 
-// Finds whether steps end where queues and exchanges are limited: it ignores the times of things, and lets a
-// feeder hand over ahead of its step.
+// Tests for deadlocks with limited queues and collectives. Times do not matter.
 
-// Returns as many steps as run at a time.
+// As many as may run at a time.
 std::int64_t steps_tried(const RankClasses& ranks) {
   std::int64_t steps = 2;
   for (std::size_t rank = 0; rank < ranks.count(); ++rank)
@@ -54,7 +53,7 @@ class LimitedRun {
     if (moved) lanes_.wake_rank(lane.rank);
   }
 
-  // Carries the lane's call out; says whether it is over.
+  // Runs the lane's call; true once it is over.
   bool carry_out(Lane& lane, std::size_t number) {
     if (feeders_.feeds(number)) return carry_out_pieces(lane, number);
     return waits_are_over(lane) && pass_exchanges(lane, number, exchanges_of(lane));
@@ -72,7 +71,7 @@ class LimitedRun {
     return true;
   }
 
-  // Passes exchanges that have a place one after the other, so many at a time.
+  // Runs collectives that have a place, up to `until`.
   bool pass_in_place(Lane& lane, std::size_t number, std::size_t until) {
     if (!feeders_.places().enter(number) || !pass_exchanges(lane, number, until)) return false;
     feeders_.places().leave(number);
@@ -89,7 +88,7 @@ class LimitedRun {
                        [&](const Wait& wait) { return lanes_.is_over(lane, wait); });
   }
 
-  // Passes the exchanges of its call up to this one.
+  // Runs the collectives of its call up to this one.
   bool pass_exchanges(Lane& lane, std::size_t number, std::size_t until) {
     if (!lanes_.runs(lane)) return true;
     const std::span<const PlannedStep> steps = lanes_.rank_of(lane).plan->steps(lane.call());
@@ -108,13 +107,13 @@ class LimitedRun {
   Feeders feeders_;
 };
 
-// Says, for two steps, which lane waits for which if they do not end; returns nothing if they do.
+// Describes the deadlock of two steps; nothing if there is none.
 std::optional<std::string> standstill(std::span<const SimulatedRank> ranks, const Limits& limits) {
   PRUN_CHECK(!ranks.empty(), "no ranks");
   return LimitedRun(ranks, limits).run();
 }
 
-// Holds the least limits; 0: there is none.
+// The smallest limits; 0: unlimited.
 struct Least {
   std::int64_t depth = 0, resident = 0;
 };
@@ -123,9 +122,8 @@ class Trial {
  public:
   Trial(std::span<const SimulatedRank> ranks, const Limits& limits) : ranks_(ranks), limits_(limits) {}
 
-  // Says why the steps do not end, or returns nothing.
   std::optional<std::string> stuck() const { return standstill(ranks_, limits_); }
-  // Says whether the steps end if limits are at least these.
+  // True without deadlock if limits are at least these.
   bool ends_with(Least least) const {
     const auto raised = [](std::int64_t own, std::int64_t to) {
       return own == 0 || to == 0 ? 0 : std::max(own, to);
@@ -138,7 +136,7 @@ class Trial {
     };
     return !standstill(ranks_, {limits_of, limits_.stamps});
   }
-  // Returns the smallest limits that there are.
+  // The smallest limits given.
   Least given() const {
     Least least;
     const auto take = [](std::int64_t& least_of, std::int64_t limit) {
@@ -159,7 +157,7 @@ class Trial {
   const Limits& limits_;
 };
 
-// Raises the number until it is enough, which some number is, and so is every larger one.
+// Raises the number until it suffices. Larger numbers never do harm.
 template <class Enough>
 void raise_to_least(std::int64_t& number, Enough&& enough) {
   std::int64_t low = 0;
@@ -167,7 +165,7 @@ void raise_to_least(std::int64_t& number, Enough&& enough) {
     low = number;
     number *= 2;
   }
-  if (low == 0) return;  // the number was enough already
+  if (low == 0) return;  // it sufficed already
   for (std::int64_t high = number; high - low > 1;) {
     number = low + (high - low) / 2;
     (enough() ? high : low) = number;
@@ -175,8 +173,7 @@ void raise_to_least(std::int64_t& number, Enough&& enough) {
   }
 }
 
-// Returns one limit alone, if that is enough; otherwise the least depth, and what more must be allowed with
-// it.
+// One limit, if that suffices; otherwise the least depth, with what else must be raised.
 Least least_that_do(const Trial& trial, const Least& given) {
   Least least = given;
   const std::int64_t resident = trial.ends_with({0, given.resident}) ? given.resident : 0;

@@ -1,10 +1,10 @@
-// Proves that every step of a run ends, whatever delays its queues: queues that take so many pieces of work
-// and no more, and exchanges that compete for a place.
+// Proves that every step of a run ends, with any delays: queues that hold a limited number of works, and
+// collectives that compete for a limited number of places.
 //
-// No choice is made in a run: each queue waits for something fixed, and goes on once it is there. So either
-// all orders of events end or none does, and one of them is tried. A piece of work waits for such of its own
-// step and of earlier ones only, and from the second step on all steps are alike: two are tried. Deeper
-// queues or more places never do harm.
+// A run makes no choices: each queue waits for a fixed event. So all orders of events end or none does, and
+// testing one suffices. Work depends only on its own step and earlier ones, and from the second step on all
+// are equal, so two steps suffice. Example: two queues of depth 2 filled by one thread; if the first blocks
+// on a send whose receive is behind the second queue's full depth, the ranks deadlock.
 #pragma once
 
 #include <span>
@@ -14,8 +14,8 @@
 
 namespace prun {
 
-// Throws unsupported if steps do not end: it names ranks, queues and calls that wait for each other, what is
-// too small, and the least that would be enough.
+// Throws unsupported with ranks, queues and calls that wait for each other, what is too small, and the least
+// that would do.
 void check_steps_end(std::span<const SimulatedRank> ranks, const Limits& limits);
 
 }  // namespace prun

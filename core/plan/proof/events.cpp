@@ -7,7 +7,7 @@
 namespace prun {
 namespace {
 
-// Says whether this is the saver's queue, which comes behind those of the plan.
+// The saver's queue comes after those of the plan.
 bool is_saver(const Plan& plan, std::int32_t queue) {
   return static_cast<std::size_t>(queue) == plan.queues.size();
 }
@@ -16,7 +16,7 @@ bool computes_first(const Plan& plan, std::int32_t queue) {
   return plan.queues[queue].workers && plan.queues[queue].device == 0;
 }
 
-// Says whether computing waits for communication here, or communication for what it is to send.
+// True if computation waits for communication, or communication for its input.
 bool is_counted(const Plan& plan, std::int32_t queue, std::int32_t waits_for) {
   const bool communicates = plan.queues[waits_for].communicates();
   if (plan.queues[queue].communicates()) return !communicates && !computes_first(plan, waits_for);
@@ -39,7 +39,7 @@ namespace {
 
 using Interval = std::pair<double, double>;
 
-// Joins intervals, so that each begins behind the end of the one before.
+// Joins overlapping intervals.
 std::vector<Interval> joined(std::vector<Interval> intervals) {
   std::sort(intervals.begin(), intervals.end());
   std::vector<Interval> joined;
@@ -51,7 +51,7 @@ std::vector<Interval> joined(std::vector<Interval> intervals) {
   return joined;
 }
 
-// Returns for how long both go on, of intervals that are joined.
+// How long both go on; intervals must be joined.
 double seconds_of_both(const std::vector<Interval>& a, const std::vector<Interval>& b) {
   double seconds = 0;
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {

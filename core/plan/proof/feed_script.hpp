@@ -1,5 +1,6 @@
-// Writes what a feeder hands to an asynchronous queue for a call, in order: QueueFeeder carries the script
-// out, and the proof that every step ends replays it (ends.hpp).
+// Lists what a feeder hands to an asynchronous queue for a call, in order. QueueFeeder runs the script; the
+// proof that every step ends replays it (ends.hpp). Example: a forward of three pieces with a wait: wait,
+// work 0, work 1, work 2, counter.
 #pragma once
 
 #include <vector>
@@ -11,20 +12,20 @@ namespace prun {
 struct FedPiece {
   enum class Kind : std::uint8_t { stamp, edge, wait, work, exchanges, event, counter };
   Kind kind = Kind::stamp;
-  std::size_t number = 0;  // number of the wait or work; exchanges of the call, up to and with this piece
+  std::size_t number = 0;  // of the wait or work; collectives of the call, up to and with this piece
 };
 
-// States what a call hands over beside its waits.
+// What a call hands over besides its waits.
 struct FedCall {
   std::size_t works = 0, exchanges = 0;
-  bool one_by_one = false;  // exchanges are not started all at once
-  bool stamps = false;      // stamps around waits, works and exchanges, for timed probes
-  bool edges = false;       // stamps where exposed communication begins or ends
+  bool one_by_one = false;  // collectives start one by one
+  bool stamps = false;      // stamps around waits, works and collectives, for timed probes
+  bool edges = false;       // stamps at the ends of exposed communication
   bool event = false;       // asynchronous queues wait for the call
-  bool counter = false;     // threads or other queues wait for it
+  bool counter = false;     // threads wait for it
 };
 
-// Replaces what the script holds, and reuses its memory, since each call of each round has one.
+// Replaces the script and reuses its memory: each call of each iteration has one.
 void feed_script(const Plan& plan, const Call& call, std::int64_t round, const FedCall& fed,
                  std::vector<FedPiece>& script);
 

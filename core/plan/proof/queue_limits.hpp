@@ -1,4 +1,5 @@
-// States what may delay queues beside their waits.
+// Limits that may delay or deadlock queues, besides their waits. Example: CUDA blocks after about 1000
+// launches in a stream; NCCL on some devices runs a limited number of kernels at a time.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +11,18 @@
 namespace prun {
 
 struct QueueLimits {
-  bool asynchronous = false;  // whether its rank's feeder fills it; otherwise it has a thread of its own
-  // It takes so many pieces of work before it blocks the feeder, as a device counts them; 0: any number.
+  bool asynchronous = false;  // its rank's feeder fills it; otherwise it has a thread
+  // Works that it holds before the feeder blocks, as a device counts them; 0: unlimited.
   std::int64_t depth = 0;
-  // A rank has at most so many exchanges under way at a time on all asynchronous queues with this word, which
-  // begin in the order of the plan if there are more such queues than that; 0: any number.
+  // Collectives that a rank may run at a time on all asynchronous queues with this `pool`; more queues than
+  // that start them in the order of the plan. 0: unlimited.
   std::int64_t resident = 0;
   std::string pool = {};
 };
 
 struct Limits {
   std::function<QueueLimits(const QueueInfo&)> of;
-  bool stamps = false;  // timed probes need stamps, which the feeder hands over as well
+  bool stamps = false;  // timed probes need stamps, which the feeder hands over too
 };
 
 }  // namespace prun

@@ -103,8 +103,7 @@ void ShadowMemory::assign(std::int64_t at, std::int64_t size, const Content& con
   stretch.reads.clear();
 }
 
-// Returns the first of the stretches in [begin, end); afterwards none crosses these borders. Most stretches
-// are used whole.
+// The first of the stretches in [begin, end), after splitting stretches at both ends.
 ShadowMemory::Stretches::iterator ShadowMemory::stretches_in(std::int64_t begin, std::int64_t end) {
   const auto whole = stretches_.lower_bound(begin);
   if (whole != stretches_.end() && whole->first == begin && whole->second.end == end) return whole;
@@ -113,7 +112,7 @@ ShadowMemory::Stretches::iterator ShadowMemory::stretches_in(std::int64_t begin,
   return stretches_.lower_bound(begin);
 }
 
-// Makes `at` a border between two stretches.
+// Splits the stretch at `at`.
 void ShadowMemory::split(std::int64_t at) {
   auto it = stretches_.lower_bound(at);
   if (it == stretches_.begin()) return;

@@ -1,5 +1,6 @@
-// Remembers of each byte what it holds, which call wrote that and which calls have read it since; the proof
-// of a plan replays steps over it.
+// Remembers for each byte what it holds, which call wrote it, and which calls have read it since. The proof
+// of a plan replays steps over it. Example: microbatch 1's forward writes into a slot that microbatch 0's
+// backward has read: allowed only if that backward is known to be done.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +16,40 @@
 
 namespace prun {
 
-// Checks each access, and throws an Error that names the op and the content. Bytes that nothing has written
-// hold nothing.
+// Throws an Error that names op and content for a wrong access. Unwritten bytes hold nothing.
 class ShadowMemory {
  public:
-  // Describes consecutive bytes that were written at once and read alike.
+  // Consecutive bytes written together and read together.
   struct Stretch {
     std::int64_t end = 0;
     Content content;
     When written;
-    std::vector<When> reads;  // latest read of each queue since the write: earlier ones are before it
+    std::vector<When> reads;  // by queue, since the write
   };
 
-  // The reader or writer is the call at hand of `clocks`. `describe` says in words what bytes hold.
+  // The accessing call is the current one of `clocks`. `describe` names contents.
   ShadowMemory(const Layout& layout, const QueueClocks& clocks,
                std::function<std::string(const Content&)> describe)
       : layout_(layout), clocks_(clocks), describe_(std::move(describe)) {}
 
-  // Puts what was there before the first step.
+  // Contents before the first step.
   void put(std::int64_t at, std::int64_t size, const Content& content);
 
-  // Checks that all of the bytes hold that content, in such a version, written by a call that is known to be
-  // done. Returns the oldest version found.
+  // All bytes must hold that content in an accepted version, written by a call known to be done. Returns the
+  // oldest version found.
   std::int64_t read(std::int64_t at, std::int64_t size, const Content& content, const Versions& versions,
                     std::string_view op);
 
-  // Checks that all calls that wrote or read these bytes are known to be done, and that the bytes are the
-  // layout's.
+  // All calls that wrote or read the bytes must be known to be done, and the bytes must be in the layout.
   void write(std::int64_t at, std::int64_t size, const Content& content, std::string_view op);
 
-  // Checks that none of the bytes holds that content in that version: a sum begins there.
+  // No byte may hold that content in that version: a sum begins there.
   void check_begins(std::int64_t at, std::int64_t size, const Content& content, std::string_view op);
 
-  // Forgets what the layout does not keep from step to step: others may have overwritten it.
+  // Forgets what the layout does not keep between steps: another program may have overwritten it.
   void forget_what_is_not_kept();
 
-  // Returns stretches by the address that each begins at.
+  // By address.
   const std::map<std::int64_t, Stretch>& stretches() const { return stretches_; }
 
  private:

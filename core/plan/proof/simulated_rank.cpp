@@ -15,7 +15,7 @@ std::vector<SimulatedRank> all_ranks(const Program& program,
                                      const std::function<const Plan&(int rank)>& plan_of) {
   const Mesh& mesh = program.mesh();
   std::vector<SimulatedRank> ranks(static_cast<std::size_t>(mesh.world()));
-  std::map<std::string, Numbered<Group>> groups;  // groups by queue and rank
+  std::map<std::string, Numbered<Group>> groups;  // by queue and rank
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const int rank = static_cast<int>(i);
     const Plan& plan = plan_of(rank);
