@@ -11,7 +11,7 @@ std::vector<ShiftedPiece> shifted_pieces(const PlannedExchange& exchange, std::i
   const std::int64_t parts = order.permutes() ? order.chunks : members, own = parts / members;
   PRUN_CHECK(own * members == parts && exchange.pieces % own == 0, exchange.pieces, " pieces of ", parts,
              " parts among ", members);
-  std::vector<std::int64_t> places(static_cast<std::size_t>(parts));  // places by number
+  std::vector<std::int64_t> places(static_cast<std::size_t>(parts));  // by number
   for (std::int64_t at = 0; at < parts; ++at) places[static_cast<std::size_t>(order.position(at))] = at;
   std::vector<ShiftedPiece> pieces;
   for (std::int64_t sample = 0; sample < exchange.pieces / own; ++sample)

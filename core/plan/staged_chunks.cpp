@@ -3,8 +3,8 @@
 namespace prun {
 namespace {
 
-// This counts the larger side. With less, the least time of an operation shows; with more, the time of the
-// copies that nothing overlaps: the first chunk's and the last one's.
+// Of the larger buffer. With smaller chunks the latency of an operation shows; with larger ones the copies of
+// the first and last chunk.
 constexpr std::int64_t chunk_bytes = std::int64_t{4} << 20;
 constexpr std::int64_t alignment = 64;
 
@@ -53,14 +53,14 @@ std::int64_t StagedChunks::in_at(std::int64_t part) const {
   return in_parts_ == 0 ? 0 : own_ >= 0 ? own_ * part : align(out_parts_ * part);
 }
 
-// Returns where output begins: a sum may be where its summand is.
+// Where output begins: a sum may overwrite its input.
 std::int64_t StagedChunks::out_at(std::int64_t part) const {
   if (out_parts_ > in_parts_ || op_.kind == CommKind::all_reduce || op_.kind == CommKind::broadcast) return 0;
   return own_ >= 0 ? own_ * part : align(in_parts_ * part);
 }
 
 void StagingSlots::take(const CommOp& op, std::int64_t members) {
-  constexpr std::int64_t at_a_time = 2;  // one travels while another is copied
+  constexpr std::int64_t at_a_time = 2;  // one is sent while another is copied
   const StagedChunks chunks(op, members);
   if (chunks.count() > 1) count = at_a_time;
   bytes = std::max(bytes, chunks.bytes());

@@ -10,23 +10,23 @@
 
 namespace prun {
 
-// Cuts an operation along the elements of each of its parts; all members cut alike.
+// Divides an operation along the elements of each of its parts, in the same way on all members.
 class StagedChunks {
  public:
   StagedChunks(const CommOp& op, std::int64_t members);
 
   std::int64_t count() const { return count_; }
-  // Returns the elements of a part.
+  // Of a part.
   std::int64_t elements(std::int64_t chunk) const {
     return std::min(elements_, op_.count - chunk * elements_);
   }
-  // Returns the bytes of pinned memory that suffice for any chunk.
+  // Pinned memory that suffices for any chunk.
   std::int64_t bytes() const;
-  // Returns the operation of a chunk there: it is in place where the whole operation is.
+  // A chunk's operation in pinned memory, in place if the full one is.
   CommOp at(std::int64_t chunk, std::byte* pinned) const;
 
-  // Calls body(bytes of the device, bytes there, how many) for each piece that a chunk reads; the next
-  // function does so for each that it writes.
+  // Calls body(device bytes, pinned bytes, count) for each piece that a chunk reads; the next function does
+  // so for each that it writes.
   template <class Body>
   void each_read(std::int64_t chunk, std::byte* pinned, Body&& body) const {
     each(chunk, op_.kind == CommKind::broadcast ? op_.out : op_.in, in_parts_,
@@ -39,7 +39,7 @@ class StagedChunks {
 
  private:
   std::int64_t part_bytes(std::int64_t chunk) const { return elements(chunk) * size_of(op_.dtype); }
-  // Returns where input begins, if a part has so many bytes; the next function returns where output begins.
+  // Where input begins for parts of so many bytes; the next function: output.
   std::int64_t in_at(std::int64_t part) const;
   std::int64_t out_at(std::int64_t part) const;
 
@@ -54,13 +54,12 @@ class StagedChunks {
 
   CommOp op_;
   std::int64_t in_parts_ = 0, out_parts_ = 0;
-  std::int64_t own_ = -1;      // part of the larger side that is the smaller one; -1: they lie apart
-  std::int64_t elements_ = 0;  // elements of a part, in each chunk but the last
+  std::int64_t own_ = -1;      // part of the larger buffer that is the smaller one; -1: separate
+  std::int64_t elements_ = 0;  // of a part, in each chunk but the last
   std::int64_t count_ = 1;
 };
 
-// Describes pinned memory for any of a list of operations: it has as many slots as chunks are there at a
-// time, of `bytes` each.
+// Pinned memory for any of a list of operations: slots of `bytes`, one for each chunk in flight.
 struct StagingSlots {
   std::int64_t count = 1, bytes = 0;
 

@@ -22,7 +22,7 @@ Work whole_work(const Program& program, std::int64_t microbatches) {
 
 namespace {
 
-// Adds passes. Each instance is a stage of its own: [first, first + count) go through it before the next one.
+// Each instance is a stage: microbatches [first, first + count) pass it before the next one.
 void add_passes(std::int32_t stages, std::int32_t first, std::int32_t count, Work& work) {
   const auto add = [&](Pass pass, std::int32_t stage) {
     for (std::int32_t i = 0; i < count; ++i) work.calls.push_back({pass, stage, first + i});

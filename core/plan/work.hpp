@@ -11,66 +11,61 @@
 
 namespace prun {
 
-// States a chunk of that work. Without a pipeline, it is all of the chain, forward and back.
+// Without a pipeline, one chunk has all instances.
 struct ChunkWork {
   std::int32_t stage = 0;
-  std::int32_t first = 0, last = 0;  // instances of the chain
-  // These coordinates have the stage before and the one after; -1: there is none.
+  std::int32_t first = 0, last = 0;  // instances
+  // Coordinates of the stages before and after; -1: none.
   std::int64_t from = -1, to = -1;
-  // These instances bound what the rank, and the one that has the stage after, hold of the chain in front of
-  // their stage: a rank that has held the segment of a carried value, or one behind it, has the value
-  // already.
+  // How far into the instances the rank, and the rank of the next stage, have been before this stage: a rank
+  // that held the segment of a carried value, or a later one, has the value already.
   std::int32_t held = 0, held_by_next = 0;
 };
-// States the order in which a rank runs passes while steps overlap: from one first pass of a step to the
-// next.
+// The order of passes while steps overlap: from the first pass of a step to that of the next.
 struct PeriodPass {
-  std::int32_t call = 0;    // number among the calls of a step
-  std::int32_t behind = 0;  // how many steps before it is of
+  std::int32_t call = 0;    // among the calls of a step
+  std::int32_t behind = 0;  // how many steps earlier it belongs to
   friend bool operator==(const PeriodPass&, const PeriodPass&) = default;
 };
-// Says before which of its passes something of a step before has its place; as many as there are passes means
-// behind all.
+// The pass before which something of an earlier step takes place; the number of passes: after all.
 struct PeriodPlace {
   std::int32_t at = 0;
-  std::int32_t behind = 1;  // how many steps before it is of
+  std::int32_t behind = 1;  // how many steps earlier it belongs to
 };
 struct Period {
   std::vector<PeriodPass> passes;
-  // These say where a step is measured, which needs what other stages have; updated; and reported to the
-  // host.
+  // Where a step is measured (which needs other stages' sums), updated, and reported to the host.
   PeriodPlace measured, updated, reported;
-  bool at_once = false;      // whether a step is updated right behind its last pass, before others measure
-  std::int32_t running = 2;  // most steps that run at a time, on all ranks alike
-  // Counts the steps whose passes stand between a first one and the next.
+  bool at_once = false;      // a step is updated right after its last pass, before others measure
+  std::int32_t running = 2;  // most steps in flight, the same on all ranks
+  // Number of steps with passes in a period.
   std::int32_t steps() const;
 };
 
 struct Work {
-  AxisId axis = no_axis;  // axis of the pipeline; no_axis: there is none
+  AxisId axis = no_axis;  // of the pipeline; no_axis: none
   std::int64_t coordinate = -1;
-  bool split = false;         // whether weight gradients are a function of their own
-  std::int64_t tied_to = -1;  // coordinate of the rank that holds the other copy of a parameter
+  bool split = false;         // weight gradients are a separate function
+  std::int64_t tied_to = -1;  // coordinate with the other copy of a tied parameter
   Numbered<ChunkWork> chunks;
   std::vector<ScheduleCall> calls;
-  Period period;  // empty if a step ends before the next one begins
-  // So many microbatches go through the chain side by side: see order_side_by_side().
+  Period period;  // empty unless steps overlap
+  // Microbatches that go through the layers side by side: see order_side_by_side().
   std::int32_t lanes = 1;
-  // Says whether the step runs ops of `periodic`: once a period a step does.
+  // The step runs ops of `periodic`.
   bool periodic = true;
 
   bool runs(FunctionKind kind) const { return periodic || kind != FunctionKind::periodic; }
-  // Says whether others pass an instance between two passes of a microbatch.
+  // True if other passes come between two passes of a microbatch through an instance.
   bool interleaves() const { return axis != no_axis || chunks.size() > 1; }
 };
 Work whole_work(const Program& program, std::int64_t microbatches);
-// Returns work in which all microbatches go through an instance before the next one, forward and back: each
-// is a stage of its own.
+// All microbatches pass an instance before the next one, forward and back: each instance is a stage.
 Work vertical_work(const Program& program, std::int64_t microbatches);
-// Returns work in which so many microbatches at a time go through an instance before the next one, forward
-// and back, then the next so many, each in a lane of its own.
+// So many microbatches pass an instance together before the next one, forward and back, each in a lane; then
+// the next so many.
 Work side_by_side_work(const Program& program, std::int64_t microbatches, std::int32_t lanes);
-// Returns the same work for a program without backward.
+// The same work without backward.
 Work forward_work(Work work);
 
 }  // namespace prun
