@@ -1,6 +1,6 @@
 // Assigns ops that one rank runs for all (OpDef::dealt) to ranks, so that the most loaded rank has the least
 // work. Example: four layers with one Muon op each, on four ranks: rank 0 runs it for layer 0, rank 1 for
-// layer 1. A second, smaller op starts at the least loaded rank.
+// layer 1. A further op starts at the rank that keeps the largest load smallest.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // buffer, and each rank keeps its shard of the result. An op with OpDef::dealt is run by one rank: layers are
 // assigned to ranks by cost, others write zeros, and a reduce-scatter distributes the result. State of
 // another shape than its parameter is replicated and updated on every rank. Example: Muon's `momentum` runs
-// on the shard, its result is gathered, `newton_schulz` runs for each matrix on one rank, and `sgd` runs on
+// on the shard, its result is gathered, `orthogonalize` runs for each matrix on one rank, and `sgd` runs on
 // the shard again. Full tensors on unequal shards were the alternative: a rank would have nothing if there
 // are more ranks than tensors in a layer. This design costs one more gather and reduction a step.
 #pragma once

@@ -1,7 +1,7 @@
 // Lists what outlives a step (parameters, master copies, optimizer state) as full tensors, whose names and
 // shapes do not depend on the layout, and which elements of them a rank holds. Checkpoints are written and
 // read by it. Example: with ZeRO-1 over two ranks, rank 1 holds elements [2048, 4096) of
-// `block.mlp.up.weight.first_moment`, layer 3, at element 512 of its shard.
+// `block.3.qkv.weight.m` at element 512 of its shard.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // Plans one function: chooses a kernel for each op, divides ops into pieces by queue, and gives every operand
-// an address. Example: a block's forward becomes 14 steps in one piece for the compute queue; with `tp` an
+// an address. Example: a block's forward may be 14 steps in one piece for the compute queue; with `tp` an
 // all-reduce splits it into compute, communicate, compute. Addresses are relative: one planned function
 // serves all layers and microbatches.
 #pragma once

@@ -1,6 +1,5 @@
 // Simulates a pipeline's calls: step time, idle share, activations in flight; and draws them for `prun plan`.
-// Example: `1f1b`, 2 ranks, 2 microbatches, a backward twice a forward: rank 0 runs F0 F1 . B0 B1 and is idle
-// while rank 1 runs.
+// Example: `1f1b`, 2 ranks, 2 microbatches, a backward twice a forward: rank 0 runs F0 F1 .. B0 . B1.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// Limits that may delay or deadlock queues, besides their waits. Example: CUDA blocks after about 1000
-// launches in a stream; NCCL on some devices runs a limited number of kernels at a time.
+// Limits that may delay or deadlock queues, besides their waits. Example: a CUDA stream takes about a
+// thousand launches before the next one blocks the host.
 #pragma once
 
 #include <cstdint>
