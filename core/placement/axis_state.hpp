@@ -29,9 +29,9 @@ class AxisState {
     const auto found = now_.find(id);
     return found == now_.end() ? program_.value(id).on(axis_) : found->second;
   }
-  // True if the value is sharded along a dimension that was requested for ops only (SplitScope::ops).
+  // Returns true if the value is sharded along a dimension that was requested for ops only (SplitScope::ops).
   bool is_away(Id id) const;
-  // True if an operand varies; the results then vary too, unless they are sharded or partial.
+  // Returns true if an operand varies; the results then vary too, unless they are sharded or partial.
   bool reads_varying(const Op& op) const;
   // Changes the placement from here on; the memory layout stays.
   void change(Id id, const AxisPlacement& placement) { now_[id] = placement; }

@@ -103,7 +103,7 @@ void AxisSums::produce(const Op& op, Id op_id, std::size_t i, const AxisPlacemen
   }
 }
 
-// True if an operand tensor varies. Scalars of the step, such as `keep`, are checked later.
+// Returns true if an operand tensor varies. Scalars of the step, such as `keep`, are checked later.
 bool AxisSums::reads_varying_tensors(const Op& op) const {
   for (std::size_t i = 0; i < op.operands.size(); ++i)
     if (op.operands[i] != none && op.access(i) == Access::read &&

@@ -32,8 +32,8 @@ struct BucketKey {
 
 using BucketMembers = std::map<BucketKey, std::vector<Id>>;
 
-// True if parameter and gradient may be quantized for collectives. Throws if a rank's shard would break a
-// block.
+// Returns true if parameter and gradient may be quantized for collectives. Throws if a rank's shard would
+// break a block.
 bool comes_in_blocks(const Program& program, Id parameter);
 
 class BucketGroups {

@@ -54,8 +54,8 @@ class Rewriter {
 
   bool is(Id op, std::string_view kind) const { return program_.op(op).is(kind); }
 
-  // True if the op makes blocks, or a value from blocks, without reordering bytes. Operand `value` is the one
-  // that is not in blocks.
+  // Returns true if the op makes blocks, or a value from blocks, without reordering bytes. Operand `value` is
+  // the one that is not in blocks.
   bool copies_in_order(Id op, std::string_view kind, std::size_t value) const {
     return is(op, kind) && places_before(program_.op(op).operands[value],
                                          static_cast<std::size_t>(program_.attr(op, "dim"))) == 1;
@@ -74,7 +74,7 @@ class Rewriter {
     for (const Id between : {swap.blocks, swap.swapped}) program_.forget_value(between);
   }
 
-  // True if the value between these two ops holds nothing but the blocks of a collective.
+  // Returns true if the value between these two ops holds nothing but the blocks of a collective.
   bool is_between(const std::vector<Id>& ops) const {
     if (ops.size() != 2) return false;
     const Op &writer = program_.op(ops[0]), &reader = program_.op(ops[1]);
@@ -100,7 +100,7 @@ class Rewriter {
     program_.forget_value(blocks);
   }
 
-  // True if a rank's blocks are contiguous, or large enough to be sent separately.
+  // Returns true if a rank's blocks are contiguous, or large enough to be sent separately.
   bool lies_well(Id part, std::size_t dim) const {
     const std::int64_t pieces = places_before(part, dim);
     return pieces == 1 || program_.local_bytes(part) >= pieces * least_bytes;

@@ -23,7 +23,7 @@ class FlatRanges {
   Id add_range(const Value& like, const char* suffix, bool own);
   // Returns the all-gathered value; each is gathered once.
   Id gathered(Id own);
-  // A sharded value, from which an op learns its rank; none until something is gathered.
+  // Returns a sharded value, from which an op learns its rank; none until something is gathered.
   Id any_part() const { return part_; }
 
  private:

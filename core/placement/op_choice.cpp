@@ -5,7 +5,7 @@
 namespace prun {
 namespace {
 
-// True if `is` holds for an operand that exists before the op runs.
+// Returns true if `is` holds for an operand that exists before the op runs.
 template <class Is>
 bool any_reads(const Program& program, const Op& op, Is&& is) {
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
@@ -34,7 +34,8 @@ bool OpChoice::is_asked(const Name& dim) const {
                      [&](const Split& split) { return split.dim == dim; });
 }
 
-// True if every rank keeps state with that dimension unsharded: no rank may update a part of it alone.
+// Returns true if every rank keeps state with that dimension unsharded: no rank may update a part of it
+// alone.
 bool OpChoice::has_whole_state(const Op& op, const Name& dim) const {
   return std::any_of(op.operands.begin(), op.operands.end(), [&](Id id) {
     return id != none && program_.value(id).role == Role::state && has(id, dim) &&
@@ -42,7 +43,7 @@ bool OpChoice::has_whole_state(const Op& op, const Name& dim) const {
   });
 }
 
-// True if an operand can be had sharded. A partial sum that must be reduced anyway is cheaper to
+// Returns true if an operand can be had sharded. A partial sum that must be reduced anyway is cheaper to
 // reduce-scatter. A value that an op-only split left sharded along another dimension returns here; conversely
 // an op-only split applies if the op needs unsharded what is sharded now.
 bool OpChoice::can_be_had(const Op& op, const OpShape& shape, const Split& split) const {
@@ -66,8 +67,8 @@ AxisPlacement OpChoice::passed_on(const Op& op, const OpShape& shape) const {
   return AxisPlacement::replicated();
 }
 
-// True if the op passes the placement `one` on: all operands in which it is linear (or monotone) have it, no
-// other operand is sharded, and the host reads no result. Replicated operands do not change a maximum.
+// Returns true if the op passes the placement `one` on: all operands in which it is linear (or monotone) have
+// it, no other operand is sharded, and the host reads no result. Replicated operands do not change a maximum.
 bool OpChoice::passes_on(const Op& op, const OpShape& shape, const AxisPlacement& one) const {
   bool any = false;
   for (std::size_t i = 0; i < op.operands.size(); ++i) {

@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// True if operand i may stay incomplete because the op's result can be reduced instead.
+// Returns true if operand i may stay incomplete because the op's result can be reduced instead.
 bool passes(const OpShape& shape, const AxisPlacement& incomplete, std::size_t i);
 
 class OpChoice {

@@ -37,11 +37,11 @@ struct Packing {
   // 1-bit Adam: ranks sum what updates write, not gradients. On a single rank, each microbatch plays a rank.
   bool sums_in_update() const { return microbatches > 0; }
 
-  // True for a single rank. It rounds what several ranks would quantize, microbatch by microbatch; nothing
-  // else is sharded.
+  // Returns true for a single rank. It rounds what several ranks would quantize, microbatch by microbatch;
+  // nothing else is sharded.
   bool is_alone() const { return program.mesh().extent(folded(axes)) == 1; }
 
-  // True if unquantized gradients are reduced in their own type.
+  // Returns true if unquantized gradients are reduced in their own type.
   bool sums_as_they_are() const {
     return is_alone() || program.precision().reduce == program.precision().gradient;
   }

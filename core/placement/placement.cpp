@@ -57,8 +57,8 @@ class AxisExchanges {
   std::map<Id, Exchanged> swapped_;  // resharded in forward, by segment
 };
 
-// True if a value with placement `have` can be used where `wanted` is required without communication. A
-// replicated value already equals its maximum over the ranks; a varying value is used as the rank has it.
+// Returns true if a value with placement `have` can be used where `wanted` is required without communication.
+// A replicated value already equals its maximum over the ranks; a varying value is used as the rank has it.
 bool serves(const AxisPlacement& have, const AxisPlacement& wanted) {
   return have == wanted || (have.is_replicated() && wanted.is_maximum()) ||
          (have.is_varying() && wanted.is_replicated());
@@ -137,7 +137,7 @@ Id AxisExchanges::counted_once(Id id) {
   return insert(id, base_ops::gate, operands, {}, AxisPlacement::partial());
 }
 
-// The same for ops along a dimension. Blocks have one dimension more, at the front.
+// Does the same for ops along a dimension. Blocks have one dimension more, at the front.
 Id AxisExchanges::along(Id id, const char* kind, const Name& dim, const AxisPlacement& result) {
   const std::string_view from = kind;
   const bool blocks = from == base_ops::unblock || from.starts_with(base_ops::reduce_scatter);
@@ -394,9 +394,9 @@ class AxisPass {
         program_.replace_in(function, before, whole);
   }
 
-  // True if the op adds to the gradient of a carried value. That gradient has the value's placement; if the
-  // value is replicated and the first contribution (of the last reader) is partial, it is partial until the
-  // value's own segment reads it.
+  // Returns true if the op adds to the gradient of a carried value. That gradient has the value's placement;
+  // if the value is replicated and the first contribution (of the last reader) is partial, it is partial
+  // until the value's own segment reads it.
   bool adds_to_carried(const Op& op) const {
     return op.function == FunctionKind::backward && program_.is_carried_gradient(op.operands.back());
   }
@@ -485,7 +485,7 @@ class AxisPass {
                    "' is each rank's own, and the op that made it is split otherwise; recompute that op");
   }
 
-  // Sharded if the operand has the split dimension, otherwise `else_where`.
+  // Returns sharded if the operand has the split dimension, otherwise `else_where`.
   AxisPlacement under(const std::optional<Name>& split, Id id, const AxisPlacement& else_where) const {
     return split && has_dim(program_.value(id), *split) ? AxisPlacement::sharded(*split) : else_where;
   }

@@ -11,8 +11,8 @@ bool SingleSums::is_replaced(const Bucket& bucket, Id id) const {
   return packing_.sums_codes(bucket) || is_over(bucket, axis) || stands_in_front(bucket, axis);
 }
 
-// True for an axis in front of the bucket's in the mesh. Its ranks are further apart, so it sums shards
-// rather than full gradients.
+// Returns true for an axis in front of the bucket's in the mesh. Its ranks are further apart, so it sums
+// shards rather than full gradients.
 bool SingleSums::stands_in_front(const Bucket& bucket, AxisId axis) const {
   return packing_.parts(bucket) > 1 && axes_of(axis).back() < axes_of(bucket.axis).front();
 }
@@ -27,7 +27,7 @@ std::string SingleSums::summed_behind(const Bucket& bucket, Id gradient) const {
   return text;
 }
 
-// True if the op sums the gradient, or its cast to another type.
+// Returns true if the op sums the gradient, or its cast to another type.
 bool SingleSums::is_of(Id sum, Id gradient) const {
   if (program_.op(sum).operands[0] == gradient) return true;
   const std::vector<Id> casts = casts_around(sum);

@@ -13,7 +13,7 @@ class SingleSums {
  public:
   explicit SingleSums(const Packing& packing) : packing_(packing), program_(packing.program) {}
 
-  // True for a sum that the bucket takes over for all its gradients.
+  // Returns true for a sum that the bucket takes over for all its gradients.
   bool is_replaced(const Bucket& bucket, Id op) const;
 
   // Names the further axes over which the bucket is summed for that gradient.

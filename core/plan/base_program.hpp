@@ -12,8 +12,8 @@ struct BaseProgram {
   const Program& program;
   const Plan& plan;
 
-  // True if `above` is the same program for another number of microbatches. It then has the same staging
-  // memory, and saves read the base plan's values.
+  // Returns true if `above` is the same program for another number of microbatches. It then has the same
+  // staging memory, and saves read the base plan's values.
   bool is_of(const Program& above) const { return &program == &above; }
 };
 // Enlarges a plan to the memory of one that was made over it.

@@ -15,7 +15,7 @@ using BoundKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32
                             std::int32_t, std::int32_t, int, std::vector<std::uint32_t>>;
 BoundKey bound_key(const Plan& plan, const Call& call, int side);
 
-// The most bytes that they take.
+// Returns the most bytes that they take.
 std::int64_t bound_bytes(const Plan& plan);
 
 }  // namespace prun

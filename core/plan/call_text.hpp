@@ -9,7 +9,7 @@ namespace prun {
 
 std::string call_text(const Program& program, const Plan& plan, const Call& call);
 
-// For a call that communicates, a text such as "all_reduce dp.reduce 3.10 MiB".
+// Returns, for a call that communicates, a text such as "all_reduce dp.reduce 3.10 MiB".
 std::string call_name(const Program& program, const Plan& plan, const Call& call);
 
 }  // namespace prun

@@ -12,13 +12,13 @@ struct CarriedSpan {
   CarriedValue of;
   std::int32_t from = 0, last = 0;  // instances of the chain
 
-  // True if the value crosses the boundary before that layer.
+  // Returns true if the value crosses the boundary before that layer.
   bool crosses(std::int32_t instance) const { return from < instance && instance <= last; }
-  // True if layers [begin, end) use the value or pass it on.
+  // Returns true if layers [begin, end) use the value or pass it on.
   bool meets(std::int32_t begin, std::int32_t end) const { return from < end && begin <= last; }
 
-  // True if the value arrives with a chunk's input: if the rank does not have it yet. Its gradient returns
-  // over every boundary between ranks, so that contributions are added in the order of backward.
+  // Returns true if the value arrives with a chunk's input: if the rank does not have it yet. Its gradient
+  // returns over every boundary between ranks, so that contributions are added in the order of backward.
   bool arrives(const Work& work, const ChunkWork& chunk) const {
     return gradient_leaves(work, chunk) && chunk.held <= from;
   }

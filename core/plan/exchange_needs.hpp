@@ -13,7 +13,7 @@ namespace prun {
 
 std::int32_t place_among(const std::vector<int>& members, std::int64_t rank);
 
-// True if the plugin moves host memory only, and the device's memory is not the host's.
+// Returns true if the plugin moves host memory only, and the device's memory is not the host's.
 bool is_staged(const DeviceInfo& device, const CommInfo& comm);
 // A queue's pinned memory, and whether it needs a thread to copy chunks.
 struct StagingNeeds {
@@ -21,8 +21,8 @@ struct StagingNeeds {
 };
 StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t members);
 
-// Bytes that a rank sends in a step on a queue, as its comm plugin will count them, and needs of the largest
-// collective: a queue runs one at a time.
+// Returns the bytes that a rank sends in a step on a queue, as its comm plugin will count them, and needs of
+// the largest collective: a queue runs one at a time.
 CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
                         std::size_t queue, bool staged = false);
 

@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// All layers of the model.
+// Returns all layers of the model.
 Numbered<Instance> chain_of(const Program& program);
 
 // Fills plan.instances and plan.chunks. Returns the first instance of each segment; -1: this rank has none.

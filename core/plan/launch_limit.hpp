@@ -8,7 +8,7 @@ namespace prun {
 // About 20 seconds of planning and 1.5 GiB, for all stages of a pipeline together.
 inline constexpr std::int64_t most_launches = 8'000'000;
 
-// At most `most_launches` + 1.
+// Returns at most `most_launches` + 1.
 std::int64_t launches_of(const Program& program, std::int64_t microbatches);
 
 // Throws bad_input with the bound.

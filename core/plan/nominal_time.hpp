@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// The same on all ranks, which a measured time would not be. Nothing reported to users depends on it.
+// Returns the same on all ranks, which a measured time would not be. Nothing reported to users depends on it.
 double nominal_seconds(const Program& program, const PlannedStep& step);
 
 }  // namespace prun

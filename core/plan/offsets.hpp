@@ -48,7 +48,7 @@ struct Lifetime {
 // Assigns offsets, multiples of `unit`, so that no two that are alive together overlap. Returns the bytes
 // needed.
 std::int64_t assign_offsets(std::vector<Lifetime>& lifetimes, std::int64_t unit = alignment);
-// In the given order, without sharing.
+// Places them in the given order, without sharing.
 std::int64_t assign_offsets_in_order(std::vector<Lifetime>& lifetimes);
 
 }  // namespace prun

@@ -111,7 +111,7 @@ DType type_of(const Program& program, const Persistent& persistent) {
   return persistent.rounded != none ? DType::f32 : program.value(persistent.value).dtype;
 }
 
-// With a row for each rank if ranks have different values.
+// Returns it with a row for each rank if ranks have different values.
 Extents shape_of(const Program& program, const Value& value) {
   Extents shape;
   if (value.is_apart()) shape.push_back(program.mesh().extent(axes_apart(value)));
@@ -119,7 +119,7 @@ Extents shape_of(const Program& program, const Value& value) {
   return shape;
 }
 
-// A rank's part; for a value that varies, the rank's row.
+// Returns a rank's part; for a value that varies, the rank's row.
 Slice row_of(const Program& program, Id value, std::int64_t rank) {
   const Value& of = program.value(value);
   Slice slice = slice_of(program, value, rank);

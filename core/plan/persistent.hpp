@@ -18,11 +18,11 @@ namespace prun {
 // name.
 inline constexpr const char* trained_suffix = ".trained";
 
-// The axes, as one, along which ranks have different values (Value::is_apart). A checkpoint has a row for
-// each coordinate.
+// Returns the axes, as one, along which ranks have different values (Value::is_apart). A checkpoint has a row
+// for each coordinate.
 AxisId axes_apart(const Value& value);
 
-// A rank's part of a value. Ranks with different values have the same box.
+// Returns a rank's part of a value. Ranks with different values have the same box.
 Slice slice_of(const Program& program, Id value, std::int64_t rank);
 
 // Elements [first, first + count) of a rank's part of a parameter are elements [at, at + count) of its shard
@@ -45,7 +45,7 @@ struct HeldSlice : TensorSlice {
   Id parameter = none;  // it belongs to; none if there is none
 };
 
-// All that a rank with these instances holds, except values of a base model (Value::in_base).
+// Returns all that a rank with these instances holds, except values of a base model (Value::in_base).
 std::vector<HeldSlice> held_slices(const Program& program, const std::vector<Instance>& instances,
                                    std::int64_t rank);
 
@@ -65,11 +65,11 @@ struct PersistentTensor {
   std::string starts_anew = {};            // recipe key, Value::starts_anew
   std::optional<OnResize> on_resize = {};  // for a state that differs between ranks
 };
-// The tensors of the model, or of a stage, each once.
+// Returns the tensors of the model, or of a stage, each once.
 std::vector<PersistentTensor> persistent_tensors(const Program& program,
                                                  const std::vector<Instance>& instances);
 
-// In a checkpoint.
+// Counts what they take in a checkpoint.
 std::int64_t persistent_bytes(const Program& program, const std::vector<Instance>& instances);
 
 }  // namespace prun

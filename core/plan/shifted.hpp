@@ -15,8 +15,8 @@ struct ShiftedPiece {
   std::int64_t piece = 0;  // of `in` for a send, of `out` for a receive
 };
 
-// What one of `members` sends and receives. All members list them in the same order, so they may also run one
-// by one.
+// Returns what one of `members` sends and receives. All members list them in the same order, so they may also
+// run one by one.
 std::vector<ShiftedPiece> shifted_pieces(const PlannedExchange& exchange, std::int64_t place,
                                          std::int64_t members);
 

@@ -53,7 +53,7 @@ std::int64_t StagedChunks::in_at(std::int64_t part) const {
   return in_parts_ == 0 ? 0 : own_ >= 0 ? own_ * part : align(out_parts_ * part);
 }
 
-// Where output begins: a sum may overwrite its input.
+// Returns where output begins: a sum may overwrite its input.
 std::int64_t StagedChunks::out_at(std::int64_t part) const {
   if (out_parts_ > in_parts_ || op_.kind == CommKind::all_reduce || op_.kind == CommKind::broadcast) return 0;
   return own_ >= 0 ? own_ * part : align(in_parts_ * part);

@@ -16,13 +16,13 @@ class StagedChunks {
   StagedChunks(const CommOp& op, std::int64_t members);
 
   std::int64_t count() const { return count_; }
-  // Of a part.
+  // Returns those of a part.
   std::int64_t elements(std::int64_t chunk) const {
     return std::min(elements_, op_.count - chunk * elements_);
   }
-  // Pinned memory that suffices for any chunk.
+  // Returns the pinned memory that suffices for any chunk.
   std::int64_t bytes() const;
-  // A chunk's operation in pinned memory, in place if the full one is.
+  // Returns a chunk's operation in pinned memory, in place if the full one is.
   CommOp at(std::int64_t chunk, std::byte* pinned) const;
 
   // Calls body(device bytes, pinned bytes, count) for each piece that a chunk reads; the next function does
@@ -39,7 +39,7 @@ class StagedChunks {
 
  private:
   std::int64_t part_bytes(std::int64_t chunk) const { return elements(chunk) * size_of(op_.dtype); }
-  // Where input begins for parts of so many bytes; the next function: output.
+  // Returns where input begins for parts of so many bytes; the next function: output.
   std::int64_t in_at(std::int64_t part) const;
   std::int64_t out_at(std::int64_t part) const;
 

@@ -38,7 +38,7 @@ struct Period {
   PeriodPlace measured, updated, reported;
   bool at_once = false;      // a step is updated right after its last pass, before others measure
   std::int32_t running = 2;  // most steps in flight, the same on all ranks
-  // Number of steps with passes in a period.
+  // Returns the number of steps with passes in a period.
   std::int32_t steps() const;
 };
 
@@ -56,7 +56,7 @@ struct Work {
   bool periodic = true;
 
   bool runs(FunctionKind kind) const { return periodic || kind != FunctionKind::periodic; }
-  // True if other passes come between two passes of a microbatch through an instance.
+  // Returns true if other passes come between two passes of a microbatch through an instance.
   bool interleaves() const { return axis != no_axis || chunks.size() > 1; }
 };
 Work whole_work(const Program& program, std::int64_t microbatches);
@@ -65,7 +65,7 @@ Work vertical_work(const Program& program, std::int64_t microbatches);
 // So many microbatches pass an instance together before the next one, forward and back, each in a lane; then
 // the next so many.
 Work side_by_side_work(const Program& program, std::int64_t microbatches, std::int32_t lanes);
-// The same work without backward.
+// Returns the same work without backward.
 Work forward_work(Work work);
 
 }  // namespace prun

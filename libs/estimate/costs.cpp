@@ -97,7 +97,7 @@ DType element_type(const OpShape& shape) {
 
 namespace {
 
-// 0 if the op has no such attribute.
+// Returns 0 if the op has no such attribute.
 std::int64_t integer_attr(const OpDef& op, const OpShape& shape, std::string_view name) {
   for (std::uint64_t i = 0; i < op.attr_count; ++i)
     if (op.attrs[i].name == name) return shape.attrs[i].i;

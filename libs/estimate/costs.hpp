@@ -42,11 +42,11 @@ struct KernelSample {
 // Fits three non-negative numbers with the least sum of squared relative errors.
 KernelFit fit_kernel(std::span<const KernelSample> samples);
 
-// The type of the first floating-point operand.
+// Returns the type of the first floating-point operand.
 DType element_type(const OpShape& shape);
-// True if the op rounds its factors to fp8 (prun/fp8_blocks.hpp).
+// Returns true if the op rounds its factors to fp8 (prun/fp8_blocks.hpp).
 bool multiplies_in_fp8(const OpDef& op, const OpShape& shape);
-// The op's kind. For products in fp8, which take another time, a name such as "linear in fp8".
+// Returns the op's kind. For products in fp8, which take another time, a name such as "linear in fp8".
 std::string kernel_name(const OpDef& op, const OpShape& shape);
 // Returns a text such as "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])", with attributes added
 // later if they are not at their default: ", window=512".
@@ -131,10 +131,11 @@ struct DeviceRates {
   double least = 1, most = 1;  // range of a step's time, as factors of the prediction
   std::string source;          // where the rates come from
 
-  // FLOPs a second. fp16 and bf16 stand for each other; other types without a rate have the slowest one.
+  // Returns FLOPs a second. fp16 and bf16 stand for each other; other types without a rate have the slowest
+  // one.
   double rate_of(DType type) const;
   double seconds(const OpCost& cost, DType type) const;
-  // Seconds of a product in fp8, including the casts of its factors; nothing if unknown.
+  // Returns the seconds of a product in fp8, including the casts of its factors; nothing if unknown.
   std::optional<double> seconds_in_fp8(const OpDef& op, const OpShape& shape, const OpCost& cost) const;
   bool is_of(std::string_view name) const;
 };
@@ -160,16 +161,17 @@ struct CostTable {
 
   // Entries of `newer` replace those with the same key.
   void merge(const CostTable& newer);
-  // The table without measurements.
+  // Returns the table without measurements.
   CostTable rates_alone() const;
-  // The table with a tier whose drives take no time.
+  // Returns the table with a tier whose drives take no time.
   CostTable without_time_of_drives(std::string_view tier) const;
-  // True if collectives in that device's memory were measured. Otherwise those of host memory are used.
+  // Returns true if collectives in that device's memory were measured. Otherwise those of host memory are
+  // used.
   bool has_exchanges_of(std::string_view device, bool between_hosts = false) const;
   bool has_kernels_of(std::string_view device) const;
-  // Null if there are none.
+  // Returns null if there are none.
   const DeviceRates* rates_of(std::string_view device) const;
-  // The table with links that carry `times` as much.
+  // Returns the table with links that carry `times` as much.
   CostTable with_links(double times) const;
 };
 

@@ -9,14 +9,14 @@
 
 namespace prun {
 
-// $XDG_CACHE_HOME/prun/costs.json, or ~/.cache/prun/costs.json.
+// Returns $XDG_CACHE_HOME/prun/costs.json, or ~/.cache/prun/costs.json.
 std::filesystem::path default_costs_path();
 
 // Throws bad_input with the place in the text, which error messages call `source`.
 CostTable parse_costs(std::string_view text, const std::string& source);
 std::string to_json(const CostTable& table);
 
-// Nothing if there is no such file.
+// Returns nothing if there is no such file.
 std::optional<CostTable> read_costs(const std::filesystem::path& file);
 
 // Throws if the file has a table of another machine, or is damaged.

@@ -20,7 +20,7 @@ namespace {
 // takes this much longer: the median of 40 layouts of four ranks on two cores (Linux 6.18).
 constexpr double crowded_exchange = 250e-6;
 
-// True if ranks leave no core free; collectives in host memory need cores too.
+// Returns true if ranks leave no core free; collectives in host memory need cores too.
 bool leaves_no_core(const Assembly& assembly, const Machine& here) {
   const std::int64_t ranks = ranks_of_host(assembly);
   return assembly.device_info().host_memory && ranks > 1 && ranks <= here.cores &&
@@ -33,7 +33,7 @@ std::vector<std::string> names_of_devices(const Assembly& assembly) {
   return names;
 }
 
-// True, by device, if its memory is the host's.
+// Returns true, by device, if its memory is the host's.
 Numbered<bool> devices_on_host(const Assembly& assembly) {
   Numbered<bool> on_host;
   if (assembly.device_infos().size() > 1)
@@ -41,7 +41,7 @@ Numbered<bool> devices_on_host(const Assembly& assembly) {
   return on_host;
 }
 
-// True for queues whose comm plugin enqueues.
+// Returns true for queues whose comm plugin enqueues.
 std::function<bool(const QueueInfo&)> enqueued_queues(const Assembly& assembly, PluginHost& plugins) {
   std::vector<bool> by_axis;
   for (const Axis& axis : assembly.mesh().axes()) {
@@ -162,8 +162,8 @@ double save_rate(const Assembly& assembly) {
   return static_cast<double>(assembly.recipe().bytes("run.save_rate").value_or(0));
 }
 
-// The rate at which a save reads state from drives: at most that of the disk it writes to, which may be the
-// same.
+// Returns the rate at which a save reads state from drives: at most that of the disk it writes to, which may
+// be the same.
 double drive_rate(const Assembly& assembly) {
   return std::min(most_of_drive_per_second, save_rate(assembly));
 }
@@ -173,7 +173,7 @@ double read_by_all(const Assembly& assembly, const Plan& plan) {
          static_cast<double>(save_readers(plan, assembly.device_info(), assembly.mesh().world()));
 }
 
-// Loads of the reads of a rank's plan. Replicated state is divided among ranks.
+// Returns the loads of the reads of a rank's plan. Replicated state is divided among ranks.
 std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& rank) {
   const Program& program = *rank.program;
   const ProcessNeed& need = assembly.process_need_of(rank.rank);
@@ -198,7 +198,7 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& ra
   return loads;
 }
 
-// Bytes of a rank's state on drives.
+// Returns the bytes of a rank's state on drives.
 double on_drives(const Assembly& assembly) {
   const Plan& plan = assembly.plan();
   std::set<PersistentValue> there;
@@ -221,8 +221,8 @@ struct DriveReads {
         seconds(bytes * static_cast<double>(ranks_of_host(assembly)) / drive_rate(assembly)) {}
 };
 
-// How much later steps end because a save reads drives that they need for `wanted` seconds. While both want
-// all of a drive, each gets half.
+// Returns how much later steps end because a save reads drives that they need for `wanted` seconds. While
+// both want all of a drive, each gets half.
 double delay_by_drives(const Assembly& assembly, const Simulation& step, const DriveReads& reads,
                        double write_seconds, double wanted) {
   const double share =
@@ -232,7 +232,7 @@ double delay_by_drives(const Assembly& assembly, const Simulation& step, const D
   return std::max(0.0, lasts - (lasts - wanted) / share);
 }
 
-// Pause of a save that copies everything before training goes on.
+// Returns the pause of a save that copies everything before training goes on.
 double seconds_to_copy(const Assembly& assembly, const DriveReads& reads) {
   const double all = static_cast<double>(assembly.process_need().saved_bytes);
   return std::max(0.0, all - reads.bytes) / copied_per_second + reads.seconds;
@@ -292,12 +292,12 @@ class StepSeconds {
       of_[step.kind] = predict_by(assembly, plugins, table, {}, &step).simulation.step_seconds;
   }
 
-  // Nothing for a kind that is not planned.
+  // Returns nothing for a kind that is not planned.
   std::optional<double> of(const StepKind& kind) const {
     const auto found = of_.find(kind);
     return found == of_.end() ? std::nullopt : std::make_optional(found->second);
   }
-  // Mean over a period of steps with `accumulate` microbatches.
+  // Returns the mean over a period of steps with `accumulate` microbatches.
   std::optional<double> mean(std::int64_t accumulate) const {
     const std::int64_t period = assembly_.period();
     if (period <= 1) return of({accumulate, period == 1});
@@ -318,7 +318,7 @@ std::vector<RampForecast> forecast_ramp(const Assembly& assembly, const StepSeco
   return sizes;
 }
 
-// Ranks that may send other amounts: in a shift, the ranks at the ends send less.
+// Returns the ranks that may send other amounts: in a shift, the ranks at the ends send less.
 std::set<int> unlike_senders(const Assembly& assembly, const Plan& plan, std::int64_t rank) {
   std::set<int> ranks = {narrow<int>(rank)};
   for (const PlannedFunction& function : plan.functions)
@@ -339,7 +339,7 @@ std::vector<std::uint64_t> sent_by(const Assembly& assembly, PluginHost& plugins
   return sent;
 }
 
-// Bytes sent by a step without ops of `periodic`.
+// Returns the bytes sent by a step without ops of `periodic`.
 std::uint64_t sent_between(const Assembly& assembly, PluginHost& plugins) {
   std::uint64_t all = 0;
   for (const StepPlans& step : assembly.other_steps())

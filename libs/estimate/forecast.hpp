@@ -64,9 +64,9 @@ Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const Cos
 // `table` and `ranks_of_host` are those that predicted `step`.
 Exposed exposed_of(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                    const Simulation& step, std::int64_t ranks_of_host = 0);
-// Seconds for which the busiest rank's tiers work in a step, both directions together.
+// Returns the seconds for which the busiest rank's tiers work in a step, both directions together.
 double seconds_of_drives(const Assembly& assembly, const Simulation& step);
-// The most bytes that such a rank sends in a step, by queue, as comm plugins count them.
+// Returns the most bytes that such a rank sends in a step, by queue, as comm plugins count them.
 std::vector<std::uint64_t> sent_of(const Assembly& assembly, PluginHost& plugins);
 
 // Whether rates that come with prun may replace missing measurements.

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Sorted by name.
+// Returns them sorted by name.
 std::vector<fs::path> shipped_files() {
   std::vector<fs::path> files;
   std::error_code ignored;
@@ -21,7 +21,7 @@ std::vector<fs::path> shipped_files() {
   return files;
 }
 
-// The file, or else the shipped one of that name.
+// Returns the file, or else the shipped one of that name.
 fs::path file_of(const fs::path& named) {
   std::error_code ignored;
   if (fs::exists(named, ignored) || named.has_parent_path()) return named;

@@ -14,12 +14,12 @@
 
 namespace prun {
 
-// share/prun/costs beside the program's folder.
+// Returns share/prun/costs next to the program's folder.
 std::filesystem::path shipped_costs_folder();
-// Sorted by file name. Throws bad_input for a damaged file.
+// Returns them sorted by file name. Throws bad_input for a damaged file.
 std::vector<DeviceRates> shipped_rates();
 
-// Short names where there are any: "a100, h100".
+// Returns the short names where there are any: "a100, h100".
 std::string names_of_shipped();
 
 // `named` is a file, or a device with shipped rates ("h200", "NVIDIA H200"); nothing: this machine's table,

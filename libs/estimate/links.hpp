@@ -22,10 +22,10 @@ struct Links {
   double exposed() const { return to_device.exposed + to_host.exposed; }
 };
 
-// Of the last simulated step.
+// Returns those of the last simulated step.
 Links links_of(const RankTimes& rank);
 
-// Tokens a step at which passes hide the link; 0 if none does, or nothing is exposed.
+// Returns the tokens a step at which passes hide the link; 0 if none does, or nothing is exposed.
 double tokens_to_hide(const Links& links, double tokens);
 
 }  // namespace prun

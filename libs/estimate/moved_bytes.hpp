@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// Bytes of a collective among `members` ranks: the larger of each rank's input and output.
+// Returns the bytes of a collective among `members` ranks: the larger of each rank's input and output.
 std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t members);
 
 // Whether a copy is from the recipe device's memory to other memory, or back.
@@ -20,13 +20,13 @@ struct MovedBytes {
 };
 MovedBytes moved_bytes(const Program& program, const Plan& plan);
 
-// Number of the link that a copy uses; -1: none. There is one for each direction between the device and other
-// memory, and between each tier and memory.
+// Returns the number of the link that a copy uses; -1: none. There is one for each direction between the
+// device and other memory, and between each tier and memory.
 std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep& step);
 
-// Bytes that pass through host memory: both ends of a copy, as far as they are there, and all operands of
-// what a second device computes on the host's cores. The recipe's own device is left out, since caches hold
-// much of what it uses. `on_host`: by device, whether its memory is the host's.
+// Returns the bytes that pass through host memory: both ends of a copy, as far as they are there, and all
+// operands of what a second device computes on the host's cores. The recipe's own device is left out, since
+// caches hold much of what it uses. `on_host`: by device, whether its memory is the host's.
 double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,
                   const Numbered<bool>& on_host);
 

@@ -29,23 +29,23 @@ class Prices {
   virtual double kernel(const Program& program, const PlannedStep& step) = 0;
   // `queue` is the queue's name.
   virtual double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) = 0;
-  // As above, if members are on several hosts.
+  // Does the same if members are on several hosts.
   virtual double far_exchange(const PlannedExchange& one, std::int64_t members, std::string_view queue) {
     return exchange(one, members, queue);
   }
-  // The part that does not depend on bytes; collectives that start together take it once.
+  // Returns the part that does not depend on bytes; collectives that start together take it once.
   virtual double fixed(const PlannedExchange&, std::int64_t /*members*/) { return 0; }
-  // Mean delay of the last member: no two ranks are equally fast.
+  // Returns the mean delay of the last member: no two ranks are equally fast.
   virtual double lateness(const PlannedExchange&, std::int64_t /*members*/, std::string_view /*queue*/) {
     return 0;
   }
-  // Share of their rate that the first device's kernels reach while it communicates.
+  // Returns the share of their rate that the first device's kernels reach while it communicates.
   virtual double share_beside_exchanges() { return 1; }
   virtual Overheads overheads() { return {}; }
   virtual Carried carried(const Program&, const Plan&, const PlannedStep&) { return {}; }
-  // Bytes a second of a host's memory; 0: unlimited.
+  // Returns the bytes a second of a host's memory; 0: unlimited.
   virtual double host_bandwidth() { return 0; }
-  // Bytes a second of a host's drives, both directions together; 0: unlimited.
+  // Returns the bytes a second of a host's drives, both directions together; 0: unlimited.
   virtual double drive_bandwidth() { return 0; }
 };
 

@@ -56,7 +56,7 @@ struct Simulation {
   double all_seconds = 0;  // to the end of the last step
   std::vector<RankTimes> ranks;
 
-  // Of the rank with the most, at most the step: steps overlap.
+  // Returns that of the rank with the most, at most the step: steps overlap.
   double exposed_communication() const;
   double slowed_by_exchanges() const;
 };

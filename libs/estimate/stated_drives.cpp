@@ -14,7 +14,7 @@ double of_all(const std::vector<double>& rates, std::size_t drives) {
   return giga * static_cast<double>(drives) * *std::min_element(rates.begin(), rates.end());
 }
 
-// Nothing unless the recipe has both rates.
+// Returns nothing unless the recipe has both rates.
 std::optional<DriveRates> stated_rates(const Recipe& recipe, const PluginNote& note) {
   const std::vector<std::string_view> keys = split(trait_of(note, "rates"), ',');
   const std::string table = detail::concat("tier.", note.name);

@@ -31,7 +31,7 @@ double rescale(const ExchangeCurve& curve, std::int64_t bytes, CommKind kind, st
   return latency * rounds(to) / rounds(from) + moving * (spreads ? share(to) / share(from) : 1);
 }
 
-// By link rates. An all-reduce uses each link twice.
+// Uses link rates. An all-reduce uses each link twice.
 double seconds_by(const LinkRates& links, const ExactExchange& exchange) {
   const auto members = static_cast<double>(exchange.members);
   const bool whole = exchange.kind == CommKind::send || exchange.kind == CommKind::broadcast;
@@ -88,7 +88,8 @@ double ExchangePrices::lateness(const PlannedExchange& exchange, std::int64_t me
   return found == table_.exact_exchanges.end() ? 0 : found->second.lateness;
 }
 
-// Seconds without concurrent kernels; nothing if this kind was not measured among any number of ranks.
+// Returns the seconds without concurrent kernels; nothing if this kind was not measured among any number of
+// ranks.
 std::optional<double> ExchangePrices::alone(CommKind kind, std::int64_t bytes, std::int64_t members,
                                             bool far) {
   const std::string device = table_.has_exchanges_of(device_, far) ? device_ : host_exchanges;
@@ -124,7 +125,7 @@ std::optional<double> MiddleKernels::seconds(const KernelKey& key, const OpDef& 
   return middle->seconds(cost);
 }
 
-// Median fit of a device's kernels in a type; nothing if too few were measured.
+// Returns the median fit of a device's kernels in a type; nothing if too few were measured.
 const std::optional<KernelFit>& MiddleKernels::middle_of(const std::string& device, DType type) {
   const auto [entry, is_new] = middles_.try_emplace({device, type});
   if (!is_new) return entry->second;
@@ -146,7 +147,7 @@ const std::optional<KernelFit>& MiddleKernels::middle_of(const std::string& devi
 
 namespace {
 
-// Attributes of an op that uses fp8 in all layers, or in none.
+// Returns the attributes of an op that uses fp8 in all layers, or in none.
 std::vector<Attr> as_in_all_layers(const Op& op, bool in_fp8) {
   std::vector<Attr> attrs = op.attrs;
   for (std::size_t i = 0; i < attrs.size(); ++i) {
@@ -220,7 +221,7 @@ const DriveRates* TablePrices::stated_drives_of(std::int32_t device) const {
   return found == table_.stated_drives.end() ? nullptr : &found->second;
 }
 
-// Copies to and from drives with rates from the recipe.
+// Prices copies to and from drives with rates from the recipe.
 std::optional<double> TablePrices::by_stated_drives(const Program& program, const PlannedStep& step) const {
   const Op& op = program.op(step.op);
   const DriveRates* const drives = op.def->copies ? stated_drives_of(step.device) : nullptr;
@@ -230,12 +231,12 @@ std::optional<double> TablePrices::by_stated_drives(const Program& program, cons
          (from.space == Space::disk ? drives->read : drives->write);
 }
 
-// True for a second device without rates: those of the first cover its host.
+// Returns true for a second device without rates: those of the first cover its host.
 bool TablePrices::is_beside(std::int32_t device) const {
   return device > 0 && !table_.rates_of(devices_.at(device));
 }
 
-// By rates. The link's rate bounds copies between device and host memory.
+// Uses rates. The link's rate bounds copies between device and host memory.
 std::optional<double> TablePrices::by_rates(const std::string& device, const Program& program,
                                             const PlannedStep& step, const OpShape& shape) {
   const Op& op = program.op(step.op);
@@ -272,14 +273,14 @@ double TablePrices::share_beside_exchanges() {
   return rates ? rates->beside_exchanges.value_or(1) : 1;
 }
 
-// Measured, or from the first device's rates; 0 if neither is known.
+// Returns the measured one, or that of the first device's rates; 0 if neither is known.
 double TablePrices::host_bandwidth() {
   if (table_.host_gb_per_second) return *table_.host_gb_per_second * 1e9;
   const DeviceRates* const rates = table_.rates_of(devices_.front());
   return rates ? rates->host_memory_bytes_per_second.value_or(0) : 0;
 }
 
-// Of copies by rates, in both directions: their cost counts the result's bytes too.
+// Counts copies by rates, in both directions: their cost counts the result's bytes too.
 double TablePrices::drive_bandwidth() {
   for (std::size_t device = 1; device < devices_.size(); ++device)
     if (const DriveRates* const stated = stated_drives_of(static_cast<std::int32_t>(device)))
@@ -288,7 +289,7 @@ double TablePrices::drive_bandwidth() {
   return rates ? rates->drive_bytes_per_second.value_or(0) : 0;
 }
 
-// Bytes that a copy moves at the drives' rate, which ranks of a host share.
+// Returns the bytes that a copy moves at the drives' rate, which ranks of a host share.
 double TablePrices::drive_bytes(const Program& program, const PlannedStep& step) const {
   // Scale written bytes by how much slower the drives write than read.
   if (const std::optional<double> seconds = by_stated_drives(program, step))

@@ -32,7 +32,7 @@ class UsedRates {
   }
   const std::vector<const DeviceRates*>& used() const { return used_; }
 
-  // The widest range of the rates used, as factors of the prediction; nothing if none is used.
+  // Returns the widest range of the rates used, as factors of the prediction; nothing if none is used.
   std::optional<std::pair<double, double>> range() const {
     std::optional<std::pair<double, double>> range;
     for (const DeviceRates* rates : used_) {
@@ -58,18 +58,18 @@ class ExchangePrices {
 
   double seconds(const PlannedExchange& exchange, std::int64_t members, std::string_view queue,
                  UsedRates& rates);
-  // If unknown, as on a host.
+  // Prices it as on a host if unknown.
   double between_hosts(const PlannedExchange& exchange, std::int64_t members, std::string_view queue,
                        UsedRates& rates);
-  // The part that does not depend on bytes, at most the smallest measured time.
+  // Returns the part that does not depend on bytes, at most the smallest measured time.
   double fixed(const PlannedExchange& exchange, std::int64_t members, UsedRates& rates);
   double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) const;
 
-  // True if a time without concurrent kernels was used.
+  // Returns true if a time without concurrent kernels was used.
   bool some_alone() const { return some_alone_; }
-  // True if a time on one host was used between hosts.
+  // Returns true if a time on one host was used between hosts.
   bool far_as_near() const { return far_as_near_; }
-  // Which sizes were rescaled from how many ranks, by collective.
+  // Returns which sizes were rescaled from how many ranks, by collective.
   const std::map<std::string, std::string>& other_sizes() const { return other_sizes_; }
 
  private:
@@ -90,11 +90,11 @@ class MiddleKernels {
  public:
   explicit MiddleKernels(const CostTable& table) : table_(table) {}
 
-  // Nothing if too few ops were measured, or for products in fp8, which no other op resembles.
+  // Returns nothing if too few ops were measured, or for products in fp8, which no other op resembles.
   std::optional<double> seconds(const KernelKey& key, const OpDef& op, const OpShape& shape,
                                 const OpCost& cost);
 
-  // The ops priced this way.
+  // Returns the ops priced this way.
   const std::set<std::string>& ops() const { return ops_; }
   std::int64_t priced() const { return priced_; }
 
@@ -142,10 +142,10 @@ class TablePrices final : public Prices {
   double host_bandwidth() override;
   double drive_bandwidth() override;
 
-  // True if a time without concurrent kernels was used.
+  // Returns true if a time without concurrent kernels was used.
   bool exchanges_alone() const { return exchanges_.some_alone(); }
 
-  // Range of the step's time, as factors, if rates are used.
+  // Returns the range of the step's time, as factors, if rates are used.
   std::optional<std::pair<double, double>> range() const { return rates_.range(); }
 
   // States what was computed from similar measurements.

@@ -26,7 +26,7 @@ struct RankTrace {
 
 RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span<const Event> events);
 
-// The form in which a rank sends its trace to another process; see read_trace().
+// Returns the form in which a rank sends its trace to another process; see read_trace().
 std::string to_text(const RankTrace& trace);
 RankTrace read_trace(const std::string& text);
 

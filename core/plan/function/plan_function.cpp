@@ -105,9 +105,9 @@ void check_sizes(const Program& program, const Op& op, std::int64_t ranks, const
               "; exchange a value that lies as it needs");
 }
 
-// Number of separate operations. A collective along a dimension on unpermuted values has one for each index
-// before that dimension; an all-to-all sends one piece to each rank; a shift sends each of a rank's parts
-// separately.
+// Returns the number of separate operations. A collective along a dimension on unpermuted values has one for
+// each index before that dimension; an all-to-all sends one piece to each rank; a shift sends each of a
+// rank's parts separately.
 std::int64_t pieces_of(const Program& program, const Op& op, Id id, const OperandShape& in) {
   std::int64_t pieces = 1;
   const bool shifts = op.exchange()->kind == CommKind::send,
@@ -126,7 +126,7 @@ bool holds_sums(Region region) {
   return region == Region::gradient || region == Region::unreduced || region == Region::bucket;
 }
 
-// True if step b is the same collective on the bytes right after those of step a.
+// Returns true if step b is the same collective on the bytes right after those of step a.
 bool follows(const Program& program, const PlannedStep& a, const PlannedStep& b, std::int64_t fence) {
   if (!a.exchange || !b.exchange || program.axis_of(a.op) != program.axis_of(b.op)) return false;
   if (!sums_in_place(program, a) || !sums_in_place(program, b)) return false;
@@ -206,7 +206,7 @@ const char* purpose_of(FunctionKind kind) {
   return "";
 }
 
-// True for a copy of a value that is fetched, offloaded, or updated elsewhere.
+// Returns true for a copy of a value that is fetched, offloaded, or updated elsewhere.
 bool moves(const Program& program, const Reach& reach, FunctionKind kind, const PlannedStep& step) {
   const Op& op = program.op(step.op);
   return op.def->copies && (kind == FunctionKind::gather || kind == FunctionKind::reduce ||
@@ -235,7 +235,7 @@ QueueInfo queue_of_exchange(const Program& program, FunctionKind kind, const Pla
   return {program.mesh().name(axis) + purpose_of(kind), false, axis, 0, -1, 0};
 }
 
-// The least time of a step that ends a piece.
+// Returns the least time of a step that ends a piece.
 double much_of(const Program& program, const PlannedFunction& function) {
   constexpr double part = 1.0 / 16;
   double all = 0;
@@ -288,7 +288,7 @@ class FunctionScratch {
   // for merged collectives. Returns bytes by range.
   std::vector<std::int64_t> assign(bool side_by_side);
 
-  // Bytes of separate workspaces, by range.
+  // Returns the bytes of separate workspaces, by range.
   const std::vector<std::int64_t>& workspace_bytes() const { return apart_; }
 
   // After assign(): sets addresses of a step's scratch operands and its workspace, and the bytes that are
@@ -421,8 +421,8 @@ std::int64_t choose_kernel(const Op& op, const OpShape& shape, const PlanDevice&
   return offered.def->workspace ? workspace_of(op, shape, device, offered) : 0;
 }
 
-// Region of a function's scratch. Reductions, and updates on another device with their copies, run
-// concurrently with other functions, so they have separate scratch.
+// Returns the region of a function's scratch. Reductions, and updates on another device with their copies,
+// run concurrently with other functions, so they have separate scratch.
 Region scratch_region(const Program& program, const Reach& reach, Id segment, FunctionKind kind) {
   if (kind == FunctionKind::reduce) return Region::bucket;
   if (!is_update(kind)) return Region::scratch;
@@ -518,7 +518,7 @@ class FunctionPlanner {
       for (const PlannedOperand& operand : function_.steps[at].operands) operand_of(operand.value, now);
   }
 
-  // The value as an operand, with its address if it has a home.
+  // Returns the value as an operand, with its address if it has a home.
   PlannedOperand operand_of(Id value, std::int32_t at) {
     if (value == none) return {};
     const auto home = plan_.homes.find(value);

@@ -21,10 +21,10 @@ class Reach {
   const PlanDevice& device_at(std::int32_t number) const { return lowering_.devices[number]; }
   MemoryPlace place_of(Id value) const;
 
-  // True if the op copies between two memories.
+  // Returns true if the op copies between two memories.
   bool crosses(const Op& op) const;
-  // The function's device or, for a copy that it cannot do, one that can, preferably one that can do it
-  // concurrently.
+  // Returns the function's device or, for a copy that it cannot do, one that can, preferably one that can do
+  // it concurrently.
   std::int32_t runner_of(const Op& op) const;
   // Throws an Error that names an operand out of the device's reach.
   void check(const Op& op, std::int32_t device) const;

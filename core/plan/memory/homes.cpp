@@ -31,7 +31,7 @@ class HomeRoom {
   // Allocates for one repetition of the address's segment.
   Address take(Id value, Region region, Id segment);
 
-  // By segment.
+  // Returns them by segment.
   std::vector<RegionBytes> sizes() && { return std::move(sizes_); }
 
  private:
@@ -57,7 +57,7 @@ Address HomeRoom::take(Id value, Region region, Id segment) {
   return {region, Whose::own, -1, offset, bytes, no_axis, range};
 }
 
-// The home of the same value in the base plan.
+// Returns the home of the same value in the base plan.
 Address HomeRoom::home_beneath(Id id) const {
   if (base_program_->is_of(program_)) return base_program_->plan.home(id);
   const Value& value = program_.value(id);
@@ -85,7 +85,7 @@ struct SavedValue {
   FunctionKind writer = FunctionKind::forward;
 };
 
-// A segment's activations without a home, in the order of their first reads.
+// Returns a segment's activations without a home, in the order of their first reads.
 std::vector<SavedValue> saved_values(const Program& program, const SegmentData& segment, const Homes& homes) {
   std::vector<SavedValue> saved;
   std::map<Id, FunctionKind> writer;
@@ -149,7 +149,7 @@ Region region_of_saved(const Value& value, FunctionKind writer) {
   return writer == FunctionKind::forward ? Region::leaving : Region::returned;
 }
 
-// True if the staged value belongs to a microbatch, false if to a step.
+// Returns true if the staged value belongs to a microbatch, false if to a step.
 bool is_loaded(const Program& program, Id staged) {
   const std::vector<Id>& loads = program.segment(program.step_segment()).ops(FunctionKind::load);
   return std::any_of(loads.begin(), loads.end(),
@@ -184,14 +184,14 @@ void check_places(const Program& program, const Plan& plan) {
   }
 }
 
-// True for functions at the end of a step: with overlapping steps, they end before those of the next step
-// begin.
+// Returns true for functions at the end of a step: with overlapping steps, they end before those of the next
+// step begin.
 bool ends_step(const Program& program, FunctionKind kind) {
   return kind == FunctionKind::finish || kind == FunctionKind::diagnose || kind == FunctionKind::report ||
          (is_update(kind) && !program.delays().at_once);
 }
 
-// The age in updates of the oldest parameters that passes of a segment read here.
+// Returns the age in updates of the oldest parameters that passes of a segment read here.
 std::int32_t oldest_here(const Plan& plan, Id segment) {
   std::int32_t oldest = 0;
   for (const Instance& instance : plan.instances)
@@ -272,7 +272,7 @@ class HomePlanner {
     return homes_[value] = room_.take(value, region, segment);
   }
 
-  // One home for all readers.
+  // Makes one home for all readers.
   void place_carried(const CarriedValue& carried, Id segment) {
     for (const Id id : {carried.value, carried.gradient}) {
       if (id == none) continue;
@@ -295,8 +295,8 @@ class HomePlanner {
     name_instance(place(id, is_in_flight(id) ? Region::in_flight : region_of(value), segment), segment);
   }
 
-  // True if functions touch the value that may run while the step before ends. If each stage updates at once,
-  // these are all values that a step does not hand over to the next.
+  // Returns true if functions touch the value that may run while the step before ends. If each stage updates
+  // at once, these are all values that a step does not hand over to the next.
   bool is_in_flight(Id id) const {
     const Value& value = program_.value(id);
     const bool own = value.role == Role::runtime && !value.carried && program_.delays().at_once;

@@ -9,7 +9,7 @@ bool is_backward(FunctionKind kind) {
   return kind == FunctionKind::backward || kind == FunctionKind::backward_weight;
 }
 
-// True if the value is a bucket's local gradients, or the shard of their sum.
+// Returns true if the value is a bucket's local gradients, or the shard of their sum.
 bool hands_over(const Program& program, const Bucket& bucket, Id id) {
   const std::optional<ViewOf>& view = program.value(id).view;
   return id == bucket.all_gradients || (view && view->whole == bucket.all_gradients && view->is_part());

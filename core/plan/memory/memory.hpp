@@ -46,9 +46,9 @@ void plan_transfers(const Program& program, const Work& work, Plan& plan);
 
 // Last uses: after which step bytes are dead that outlive their function. Their next writer waits for it.
 
-// For sums of gradients. Needs plan.functions and plan.instances.
+// Handles sums of gradients. Needs plan.functions and plan.instances.
 void mark_dead_sums(const Program& program, Plan& plan);
-// For saved activations. Needs plan.functions.
+// Handles saved activations. Needs plan.functions.
 void mark_dead_slots(const Program& program, Plan& plan);
 
 // ------------------------------------------------------------ place regions

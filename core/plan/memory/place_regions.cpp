@@ -18,31 +18,31 @@ class RegionNeeds {
   RegionNeeds(const Program& program, const Work& work, std::span<const RegionBytes> sizes, const Plan& plan)
       : program_(program), work_(work), sizes_(sizes), plan_(plan) {}
 
-  // Bytes of each instance in a range; most_of() is their maximum.
+  // Returns the bytes of each instance in a range; most_of() is their maximum.
   std::vector<std::int64_t> bytes_of(Region region, std::int32_t range) const {
     return bytes_by_instance(plan_, sizes_, region, range);
   }
   std::int64_t most_of(Region region, std::int32_t range) const;
-  // Bytes that belong to no instance.
+  // Returns the bytes that belong to no instance.
   std::int64_t step_bytes(Region region, std::int32_t range) const {
     return sizes_[program_.step_segment()].of(region, range);
   }
 
-  // Scratch of the function that needs most: values that no other function reads, and workspaces.
+  // Returns the scratch of the function that needs most: values that no other function reads, and workspaces.
   std::int64_t most_scratch(std::int32_t range) const;
   std::int64_t most_workspace(std::int32_t range) const;
-  // By instance, for functions that run concurrently with others.
+  // Returns them by instance, for functions that run concurrently with others.
   std::vector<std::int64_t> scratch_by_instance(Region region, std::int32_t range) const;
 
   std::int64_t slots_of(std::size_t instance) const;
-  // Microbatches that one instance runs before the next instance begins.
+  // Returns how many microbatches one instance runs before the next instance begins.
   std::int64_t slots_at_once() const;
 
-  // True if an instance's output is needed only by the next instance and the copy that offloads it, since
-  // backward reads what is fetched. During that copy two more instances can compute.
+  // Returns true if an instance's output is needed only by the next instance and the copy that offloads it,
+  // since backward reads what is fetched. During that copy two more instances can compute.
   bool boundaries_pass_on() const;
-  // True if the gradient of an instance's output outlives the backward that makes it: another stage needs it,
-  // or weight gradients are computed later.
+  // Returns true if the gradient of an instance's output outlives the backward that makes it: another stage
+  // needs it, or weight gradients are computed later.
   bool boundary_gradient_lasts(std::size_t instance) const;
 
  private:
@@ -139,7 +139,7 @@ class Regions {
         again_(base_program && base_program->is_of(program)),
         plan_(plan) {}
 
-  // Persistent values come first.
+  // Places all regions; persistent values come first.
   void place(const SharedInTime& in_turn) {
     for (range_ = 0; range_ < static_cast<std::int32_t>(plan_.layout.ranges.size()); ++range_) {
       here().begin = end_ = range_ * range_distance;

@@ -23,7 +23,7 @@ struct RegionBytes {
 // Refuses sizes whose sum over instances would overflow.
 void check_can_be_counted(const Plan& plan, std::span<const RegionBytes> sizes);
 
-// By instance; `sizes` are by segment. A receive stub needs only what passes through it.
+// Returns them by instance; `sizes` are by segment. A receive stub needs only what passes through it.
 std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,
                                             Region region, std::int32_t range);
 

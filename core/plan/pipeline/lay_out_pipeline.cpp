@@ -18,7 +18,7 @@ void check_axis(const Program& program, const PipelineRequest& asked) {
                   "': it holds the stages of a pipeline; give each strategy a separate axis");
 }
 
-// Segments with ops that use a parameter, its own included.
+// Returns the segments with ops that use a parameter, its own included.
 std::set<Id> users_of(const Program& program, Id parameter) {
   std::set<Id> users{program.value(parameter).segment};
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
@@ -28,7 +28,7 @@ std::set<Id> users_of(const Program& program, Id parameter) {
   return users;
 }
 
-// The rank with a segment that does not repeat.
+// Returns the rank with a segment that does not repeat.
 std::int64_t holder_of(const PipelineLayout& layout, const std::vector<Instance>& chain, Id segment) {
   for (std::size_t i = 0; i < chain.size(); ++i)
     if (chain[i].segment == segment) return layout.holder(layout.stage_of(static_cast<std::int32_t>(i)));
@@ -84,7 +84,7 @@ class StageSums {
     check_twins(sum, function);
   }
 
-  // Other sums if the step uses them. Strategies may still add to a tally.
+  // Adds other sums if the step uses them. Strategies may still add to a tally.
   void add_others() {
     for (const Id sum : program_.runtimes()) {
       const bool of_stages = of_stages_.count(sum) != 0 || program_.value(sum).tally;
@@ -107,15 +107,15 @@ class StageSums {
     }
   }
 
-  // The name without "@dp": placement keeps replicated contributions in twins, "sum@dp", which are added to
-  // the sum.
+  // Returns the name without "@dp": placement keeps replicated contributions in twins, "sum@dp", which are
+  // added to the sum.
   std::string_view sum_of(Id id) const {
     const std::string_view name = program_.value(id).name;
     return name.substr(0, name.find('@'));
   }
   bool is_twin(Id id) const { return sum_of(id) != program_.value(id).name; }
 
-  // True if the op adds a twin to its sum.
+  // Returns true if the op adds a twin to its sum.
   bool adds_twin(const Op& op) const {
     const Id from = op.operands.front(), to = op.operands.back();
     return op.operands.size() == 2 && from != none && to != none && is_twin(from) &&
@@ -126,7 +126,7 @@ class StageSums {
     if (adds_twin(op) && of_stages_.count(op.operands[0]) != 0) of_stages_.insert(op.operands[1]);
   }
 
-  // True if the op reads a complete sum.
+  // Returns true if the op reads a complete sum.
   bool completes(const Op& op) const {
     return op.exchanges_in_place() || (adds_twin(op) && of_stages_.count(op.operands[0]) != 0);
   }

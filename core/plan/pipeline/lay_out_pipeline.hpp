@@ -19,7 +19,7 @@ struct ScheduleAnswer {
 };
 using AskSchedule = std::function<ScheduleAnswer(const std::string& schedule, const ScheduleShape& shape)>;
 
-// What the schedule is asked about.
+// Returns what the schedule is asked about.
 ScheduleShape pipeline_shape(const Program& program, const PipelineRequest& asked, std::int64_t microbatches);
 
 // Asks the schedule, divides the layers, and adapts the program: separate functions for weight gradients if

@@ -28,13 +28,13 @@ class RankRow {
   }
 
   std::int32_t step_of(std::size_t at) const { return row_[at].microbatch / microbatches_; }
-  // Position of a step's first call.
+  // Returns the position of a step's first call.
   std::size_t first_of(std::int32_t step) const {
     std::size_t at = 0;
     while (step_of(at) != step) ++at;
     return at;
   }
-  // Position of a step's last backward.
+  // Returns the position of a step's last backward.
   std::size_t last_of(std::int32_t step) const {
     std::size_t at = row_.size() - 1;
     while (step_of(at) != step) --at;
@@ -51,7 +51,7 @@ class RankRow {
     return passes;
   }
 
-  // The period of a stage with that delay, from that step on.
+  // Returns the period of a stage with that delay, from that step on.
   std::vector<PeriodPass> period_with(std::int32_t delay, std::int32_t step) const {
     check_steps_are_alike();
     std::vector<PeriodPass> passes = period_of(step, delay);
@@ -62,7 +62,8 @@ class RankRow {
     return passes;
   }
 
-  // The place before the first call that begins no earlier, among those after the last pass of a step.
+  // Returns the place before the first call that begins no earlier, among those after the last pass of a
+  // step.
   PeriodPlace place_from(const std::vector<CallTime>& times, std::int32_t step, double time) const {
     std::size_t at = last_of(step) + 1;
     while (times[at].begin < time) ++at;
@@ -127,10 +128,10 @@ class RankRow {
   std::map<Key, std::int32_t> number_;
 };
 
-// Enough steps that the middle ones are unaffected by both ends.
+// Returns enough steps that the middle ones are unaffected by both ends.
 std::int32_t row_of_stages(std::int32_t ranks) { return 4 * ranks + 4; }
 
-// The first pass of a period that begins no earlier.
+// Returns the first pass of a period that begins no earlier.
 std::int32_t first_from(const std::vector<CallTime>& times, std::size_t begin, std::size_t end, double time) {
   std::size_t at = begin;
   while (at < end && times[at].begin < time) ++at;

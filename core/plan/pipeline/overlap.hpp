@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// How many steps the schedule is asked for.
+// Returns how many steps the schedule is asked for.
 std::int32_t steps_in_a_row(Delay delay, const ScheduleShape& shape);
 
 // `step`: the order of one step; `row`: of several. Throws bad_input if a step's passes have another order in
@@ -17,7 +17,7 @@ std::int32_t steps_in_a_row(Delay delay, const ScheduleShape& shape);
 // when that of the same number begins a step later.
 Overlap cut_overlap(const PipelineOrder& step, const PipelineOrder& row, const std::string& title);
 
-// The same for steps of one microbatch, as many in flight as stages: each rank runs one forward, and one
+// Does the same for steps of one microbatch, as many in flight as stages: each rank runs one forward, and one
 // backward of an earlier step. Throws if another step's backward stands there.
 Overlap cut_stages_overlap(const PipelineOrder& step, const PipelineOrder& row, const std::string& title);
 

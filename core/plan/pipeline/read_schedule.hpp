@@ -34,13 +34,13 @@ struct PipelineOrder {
   std::optional<Overlap> overlap = std::nullopt;
 };
 
-// "schedule 'zb-v' (4 ranks, 8 microbatches, 2 chunks)"
+// Returns a text such as "schedule 'zb-v' (4 ranks, 8 microbatches, 2 chunks)"
 std::string describe(const std::string& name, const ScheduleShape& shape);
 
-// "forward of chunk 0, microbatch 3"
+// Returns a text such as "forward of chunk 0, microbatch 3".
 std::string describe(const ScheduleCall& call);
 
-// Why the schedule refuses this shape; empty if it does not.
+// Returns why the schedule refuses this shape; empty if it does not.
 std::string schedule_problem(ScheduleInterface& schedule, const ScheduleShape& shape,
                              const std::string& name);
 

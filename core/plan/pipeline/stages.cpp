@@ -102,7 +102,7 @@ std::int32_t PipelineLayout::stage_of(std::int32_t instance) const {
 
 namespace {
 
-// The coordinate that holds the other copy of a tied parameter; -1: none.
+// Returns the coordinate that holds the other copy of a tied parameter; -1: none.
 std::int64_t other_holder(const Program& program, const PipelineLayout& layout, std::int64_t coordinate) {
   const std::vector<Instance> chain = chain_of(program);
   std::set<std::int64_t> holders;

@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// Cost of one microbatch by instance, forward and backward.
+// Returns the cost of one microbatch by instance, forward and backward.
 std::vector<double> chain_costs(const Program& program);
 
 // Instances [first, last).
@@ -35,13 +35,13 @@ struct PipelineLayout {
   PipelineOrder order;
   Numbered<Stage> stages;
 
-  // The coordinate with that stage.
+  // Returns the coordinate with that stage.
   std::int64_t holder(std::int32_t stage) const;
-  // The stage of an instance.
+  // Returns the stage of an instance.
   std::int32_t stage_of(std::int32_t instance) const;
 };
 
-// The work of the rank at that coordinate.
+// Returns the work of the rank at that coordinate.
 Work work_of(const Program& program, const PipelineLayout& layout, std::int64_t coordinate);
 
 }  // namespace prun

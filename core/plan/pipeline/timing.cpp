@@ -51,7 +51,7 @@ class VirtualRun {
     return (backward ? backward_end_ : forward_end_)[index];
   }
 
-  // When what the call waits for is done; not_yet if that is unknown.
+  // Returns when what the call waits for is done; not_yet if that is unknown.
   double ready(std::int32_t rank, const ScheduleCall& call) {
     const std::optional<Awaited> awaited = awaited_by(order_, rank, call);
     if (!awaited) return 0;
@@ -113,8 +113,8 @@ std::string cell_text(const ScheduleCall& call, bool with_chunk) {
          std::to_string(call.microbatch);
 }
 
-// Columns for a unit of time: a whole number for the shortest call if possible, so that equal calls look
-// equal.
+// Returns the columns for a unit of time: a whole number for the shortest call if possible, so that equal
+// calls look equal.
 double columns_per_unit(const PipelineTiming& timing, int columns) {
   double shortest = timing.makespan;
   for (const std::vector<CallTime>& times : timing.times)

@@ -32,12 +32,12 @@ struct PipelineTiming {
 
 PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs);
 
-// Idle share of a step, in the units of Bubble; with overlapping steps, of one in the middle.
+// Returns the idle share of a step, in the units of Bubble; with overlapping steps, of one in the middle.
 double bubble_of(const PipelineOrder& order);
 
-// A row for each rank, in at most about `width` columns. A cell is F, B (all, or of the input) or W (of the
-// weights) with its microbatch, after its chunk if a rank has several; dots are idle time. `first_rank`: name
-// of the first row.
+// Returns a row for each rank, in at most about `width` columns. A cell is F, B (all, or of the input) or W
+// (of the weights) with its microbatch, after its chunk if a rank has several; dots are idle time.
+// `first_rank`: name of the first row.
 std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int width,
                  std::int32_t first_rank = 0);
 
@@ -49,7 +49,7 @@ struct Awaited {
 };
 std::optional<Awaited> awaited_by(const PipelineOrder& order, std::int32_t rank, const ScheduleCall& call);
 
-// By rank and call. A deadlocked rank has fewer times than calls; read_schedule() allows none.
+// Returns times by rank and call. A deadlocked rank has fewer times than calls; read_schedule() allows none.
 Numbered<std::vector<CallTime>> run_in_virtual_time(const PipelineOrder& order, const PassCosts& costs);
 
 }  // namespace prun

@@ -8,7 +8,8 @@
 namespace prun {
 namespace {
 
-// True if the queue's calls name a member, as sends and receives do: then positions in the group matter.
+// Returns true if the queue's calls name a member, as sends and receives do: then positions in the group
+// matter.
 bool names_members(const Plan& plan, std::size_t queue) {
   for (const Call& call : plan.calls) {
     if (static_cast<std::size_t>(call.queue) != queue) continue;

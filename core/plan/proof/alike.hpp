@@ -10,8 +10,8 @@
 
 namespace prun {
 
-// By rank, a number shared by indistinguishable ranks: the same plan and, by queue, members with the same
-// numbers in the same order.
+// Returns, by rank, a number shared by indistinguishable ranks: the same plan and, by queue, members with the
+// same numbers in the same order.
 std::vector<int> classes_of_ranks(std::span<const SimulatedRank> ranks);
 
 // The first rank of each class stands for all.

@@ -77,7 +77,7 @@ class OperandMemory {
   OperandMemory(const Program& program, const Plan& plan, const QueueClocks& clocks);
 
   const ContentVersions& versions() const { return versions_; }
-  // Of the calls that follow.
+  // Applies to the calls that follow.
   void begin_step(std::int64_t step) { step_ = step; }
   std::int64_t step() const { return step_; }
   // Forgets what the layout does not keep between steps: another program may have overwritten it.
@@ -105,7 +105,7 @@ class OperandMemory {
   // These bytes must not be read any more.
   void spoil(const Call& call, const Address& address, const Content& by, std::string_view op);
 
-  // Without staging, whose buffers alternate.
+  // Leaves out staging, whose buffers alternate.
   ProofState state() const;
 
  private:
@@ -173,19 +173,19 @@ class CallReplay {
 
   // With overlapping steps, `round` iterations came before.
   void begin_round(std::int64_t round) { clocks_.begin_step(round); }
-  // A call of the iteration's newest step, or of an earlier one.
+  // Takes a call of the iteration's newest step, or of an earlier one.
   void replay(const Call& call, std::int64_t step, Round round);
   // A save begins after all earlier steps, reads what they left, and runs during the step.
   void replay_save(std::int64_t step);
   void end_round(std::int64_t step) { memory_.begin_step(step); }
 
   void forget_what_is_not_kept() { memory_.forget_what_is_not_kept(); }
-  // State of memory and sums after the step.
+  // Returns the state of memory and sums after the step.
   ProofState state(std::int64_t step);
   const CalledPieces& called() const { return called_; }
 
  private:
-  // The step of the current call.
+  // Returns the step of the current call.
   std::int64_t now() const { return memory_.step(); }
   SumsOverRanks& sums_of(std::int64_t step) { return sums_[plan_.side_of(step)]; }
   SumsOverRanks& sums() { return sums_of(now()); }

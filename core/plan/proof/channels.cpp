@@ -27,7 +27,7 @@ void Channels::check_same(const Lane& a, const PlannedExchange& x, const Lane& b
               lanes_.text_of(b));
 }
 
-// The channel of the members; between two ranks, each direction has one.
+// Returns the channel of the members; between two ranks, each direction has one.
 std::size_t Channels::channel_of(const Lane& lane, const PlannedExchange& exchange) {
   const std::vector<int>& group = *lanes_.group_of(lane);
   int from = -1, to = -1;

@@ -26,8 +26,8 @@ class Channels {
     std::size_t classes = 0;
     bool far = false;  // on several hosts
   };
-  // True once the lane's next collective is over; the lane goes on at `now`. The first call registers the
-  // lane at `now`; when all have arrived, they are woken, and the collective takes seconds(company).
+  // Returns true once the lane's next collective is over; the lane goes on at `now`. The first call registers
+  // the lane at `now`; when all have arrived, they are woken, and the collective takes seconds(company).
   template <class Seconds>
   bool meet(std::size_t lane, const PlannedExchange& exchange, double& now, Seconds&& seconds) {
     Visitor& visitor = visitors_[lane];
@@ -48,10 +48,10 @@ class Channels {
     return true;
   }
 
-  // When all had arrived for the lane's last collective.
+  // Returns when all had arrived for the lane's last collective.
   double met_at(std::size_t lane) const { return visitors_[lane].met_at; }
 
-  // True if the lane is at a collective that others have not reached; missing_at() lists these ranks.
+  // Returns true if the lane is at a collective that others have not reached; missing_at() lists these ranks.
   bool waits(std::size_t lane) const { return visitors_[lane].waits; }
   std::vector<int> missing_at(std::size_t lane) const;
 

@@ -40,7 +40,7 @@ void check_joined(const Plan& plan, const PlannedFunction& joint) {
   }
 }
 
-// True if the op may be omitted: a sum that a write begins need not be cleared.
+// Returns true if the op may be omitted: a sum that a write begins need not be cleared.
 bool may_be_left_out(const Op& op) {
   return op.def->clears && (op.function == FunctionKind::zero || op.function == FunctionKind::clear);
 }

@@ -27,16 +27,16 @@ class OverlayCheck {
   }
 
  private:
-  // True for an in-place gather of unsharded parameters, from parts that both programs share.
+  // Returns true for an in-place gather of unsharded parameters, from parts that both programs share.
   bool gathers_in_place(const Call& call, const PlannedStep& step) const {
     return plan_.functions[call.function].kind == FunctionKind::gather &&
            step.exchange->out.region == Region::parameter;
   }
-  // True if a call refreshes copies of parameters: both programs do so before use.
+  // Returns true if a call refreshes copies of parameters: both programs do so before use.
   bool renews(const Call& call, const Address& address) const {
     return plan_.functions[call.function].kind == FunctionKind::renew && address.region == Region::parameter;
   }
-  // True if both programs have a region at the same place.
+  // Returns true if both programs have a region at the same place.
   bool is_common(Region region) const {
     return base_program_.is_of(program_) && (lasts(region) || region == Region::runtime ||
                                              region == Region::batch || region == Region::scalars);

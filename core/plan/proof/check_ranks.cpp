@@ -51,7 +51,7 @@ void add_demands(const Plan& plan, const Call& call, std::int32_t of, Demands& d
   }
 }
 
-// Collectives of a step or, if steps overlap, of `steps` in a row until the last has ended.
+// Returns the collectives of a step or, if steps overlap, of `steps` in a row until the last has ended.
 Demands demands_of(const Plan& plan, std::int32_t steps) {
   Demands demands;
   for (const QueueInfo& queue : plan.queues)
@@ -64,7 +64,7 @@ Demands demands_of(const Plan& plan, std::int32_t steps) {
   return demands;
 }
 
-// Enough steps that those in the middle are unaffected by the ends.
+// Returns enough steps that those in the middle are unaffected by the ends.
 std::int32_t steps_looked_at(std::span<const RankPlan> ranks) {
   std::int32_t depth = 0;
   for (const RankPlan& rank : ranks) depth = std::max(depth, rank.plan->depth());

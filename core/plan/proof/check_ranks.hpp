@@ -20,8 +20,8 @@ struct RankPlan {
 // they compete: see ends.hpp.
 void check_ranks(const Program& program, std::span<const RankPlan> ranks);
 
-// SHA-256 of what ranks must agree on: functions, layout, calls. Omits what depends on a rank's threads:
-// offsets within scratch, its size, and waits within the rank.
+// Returns SHA-256 of what ranks must agree on: functions, layout, calls. Omits what depends on a rank's
+// threads: offsets within scratch, its size, and waits within the rank.
 std::string fingerprint(const Program& program, const Plan& plan);
 
 }  // namespace prun

@@ -48,7 +48,7 @@ void ContentVersions::find_members(const Bucket& bucket) {
       counts_[id] = Counts::updates;
 }
 
-// True for codes that are gathered instead of a parameter.
+// Returns true for codes that are gathered instead of a parameter.
 bool ContentVersions::is_codes_of_member(Id id) const {
   const Value& value = program_.value(id);
   return value.role == Role::view && value.view && !value.view->is_part() &&
@@ -62,7 +62,7 @@ bool ContentVersions::carries_parameters(const Op& op) const {
   return false;
 }
 
-// True if the value, or the value it is a view of, counts updates.
+// Returns true if the value, or the value it is a view of, counts updates.
 bool ContentVersions::holds_updated(Id id) const {
   const Value& value = program_.value(id);
   if (value.role != Role::view) return counts_updates(id);

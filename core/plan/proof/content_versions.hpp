@@ -15,7 +15,7 @@ class ContentVersions {
 
   Counts of(Id value) const { return counts_[value]; }
   bool counts_updates(Id value) const { return of(value) == Counts::updates; }
-  // True if the op copies a parameter, or a part of it.
+  // Returns true if the op copies a parameter, or a part of it.
   bool carries_parameters(const Op& op) const;
 
   // A reader wants the step's own version, except of values that one step hands to the next. An op of an
@@ -23,9 +23,9 @@ class ContentVersions {
   // read any version: the op that computes with the copy needs the right one. `delay`: the reader wants a
   // version so many updates old.
   Versions wanted(Id value, std::int64_t step, bool updates, bool carries, std::int64_t delay = 0) const;
-  // How many updates old the value is when a step begins.
+  // Returns how many updates old the value is when a step begins.
   std::int64_t delay_of(Id value) const { return program_.value(value).age; }
-  // What `step` leaves; for a value that counts updates, after `updates`.
+  // Returns what `step` leaves; for a value that counts updates, after `updates`.
   Content written(Content content, std::int64_t step, std::int64_t updates) const;
 
  private:

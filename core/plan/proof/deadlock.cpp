@@ -29,7 +29,7 @@ std::string call_missing(const Lanes& lanes, const Lane& lane, const Wait& wait)
                         call_name(*rank.program, *rank.plan, call), ")");
 }
 
-// Why an unfinished lane cannot proceed.
+// Returns why an unfinished lane cannot proceed.
 std::string reason(const Lanes& lanes, const Channels& channels, const Feeders* feeders, std::size_t number) {
   if (channels.waits(number)) return ranks_missing(channels.missing_at(number));
   if (feeders && feeders->feeds(number) && feeders->is_at_exchanges(number) &&

@@ -8,7 +8,8 @@
 
 namespace prun {
 
-// A line for each waiting feeder and queue, or the first of them. `feeders` is null without queue limits.
+// Returns a line for each waiting feeder and queue, or the first of them. `feeders` is null without queue
+// limits.
 std::string deadlock_text(const RankClasses& ranks, const Lanes& lanes, const Channels& channels,
                           const Feeders* feeders = nullptr);
 

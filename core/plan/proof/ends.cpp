@@ -16,7 +16,7 @@ namespace {
 
 // Tests for deadlocks with limited queues and collectives. Times do not matter.
 
-// As many as may run at a time.
+// Returns as many as may run at a time.
 std::int64_t steps_tried(const RankClasses& ranks) {
   std::int64_t steps = 2;
   for (std::size_t rank = 0; rank < ranks.count(); ++rank)
@@ -123,7 +123,7 @@ class Trial {
   Trial(std::span<const SimulatedRank> ranks, const Limits& limits) : ranks_(ranks), limits_(limits) {}
 
   std::optional<std::string> stuck() const { return standstill(ranks_, limits_); }
-  // True without deadlock if limits are at least these.
+  // Returns true without deadlock if limits are at least these.
   bool ends_with(Least least) const {
     const auto raised = [](std::int64_t own, std::int64_t to) {
       return own == 0 || to == 0 ? 0 : std::max(own, to);
@@ -136,7 +136,7 @@ class Trial {
     };
     return !standstill(ranks_, {limits_of, limits_.stamps});
   }
-  // The smallest limits given.
+  // Returns the smallest limits given.
   Least given() const {
     Least least;
     const auto take = [](std::int64_t& least_of, std::int64_t limit) {
@@ -173,7 +173,7 @@ void raise_to_least(std::int64_t& number, Enough&& enough) {
   }
 }
 
-// One limit, if that suffices; otherwise the least depth, with what else must be raised.
+// Returns one limit, if that suffices; otherwise the least depth, with what else must be raised.
 Least least_that_do(const Trial& trial, const Least& given) {
   Least least = given;
   const std::int64_t resident = trial.ends_with({0, given.resident}) ? given.resident : 0;

@@ -16,7 +16,7 @@ bool computes_first(const Plan& plan, std::int32_t queue) {
   return plan.queues[queue].workers && plan.queues[queue].device == 0;
 }
 
-// True if computation waits for communication, or communication for its input.
+// Returns true if computation waits for communication, or communication for its input.
 bool is_counted(const Plan& plan, std::int32_t queue, std::int32_t waits_for) {
   const bool communicates = plan.queues[waits_for].communicates();
   if (plan.queues[queue].communicates()) return !communicates && !computes_first(plan, waits_for);
@@ -51,7 +51,7 @@ std::vector<Interval> joined(std::vector<Interval> intervals) {
   return joined;
 }
 
-// How long both go on; intervals must be joined.
+// Returns how long both go on; intervals must be joined.
 double seconds_of_both(const std::vector<Interval>& a, const std::vector<Interval>& b) {
   double seconds = 0;
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {

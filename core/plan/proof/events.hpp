@@ -40,10 +40,10 @@ struct HeldUp {
   double begin = 0, end = 0;
 };
 
-// The queue of that wait of a call if it counts as exposed, or as what communication waits for; otherwise,
-// and after the last wait, -1.
+// Returns the queue of that wait of a call if it counts as exposed, or as what communication waits for;
+// otherwise, and after the last wait, -1.
 std::int32_t counted_wait(const Plan& plan, const Call& call, std::size_t wait);
-// True if such a time begins or ends before that wait.
+// Returns true if such a time begins or ends before that wait.
 bool is_edge(const Plan& plan, const Call& call, std::size_t wait);
 
 // `computing`: the first device's waits for communication; `communicating`: by queue, what these queues wait
@@ -53,7 +53,7 @@ double exposed_communication(std::span<const HeldUp> computing,
 
 StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step);
 
-// How long the first device computes in a step while another device is busy.
+// Returns how long the first device computes in a step while another device is busy.
 double seconds_beside(const Plan& plan, std::span<const Event> events, std::int64_t step,
                       std::vector<std::pair<double, double>> others);
 

@@ -12,7 +12,7 @@ Places::Places(Lanes& lanes, const std::vector<QueueLimits>& limits)
   }
 }
 
-// Pools of one rank.
+// Makes the pools of one rank.
 void Places::make_pools(std::size_t first, std::size_t behind, const std::vector<QueueLimits>& limits) {
   std::map<std::string, std::vector<std::size_t>> by_name;
   for (std::size_t lane = first; lane < behind; ++lane)
@@ -56,7 +56,7 @@ Feeders::Feeders(const RankClasses& ranks, Lanes& lanes, const Limits& limits)
   for (std::size_t rank = 0; rank < ranks.count(); ++rank) make_feeder(*ranks.first(rank).plan, rank);
 }
 
-// Limits by lane.
+// Returns limits by lane.
 std::vector<QueueLimits> Feeders::limits_by_lane(const Limits& limits) {
   std::vector<QueueLimits> by_lane;
   for (std::size_t lane = 0; lane < lanes_.count(); ++lane) {
@@ -81,8 +81,8 @@ void Feeders::make_feeder(const Plan& plan, std::size_t rank) {
     if (asynchronous[call.queue]) feeder.calls.push_back(&call);
 }
 
-// Script of a watched run, in which every call writes its counter, in a step whose exposed communication is
-// measured.
+// Writes the script of a watched run, in which every call writes its counter, in a step whose exposed
+// communication is measured.
 void Feeders::write_script(std::size_t lane, const Call& call, std::int64_t step,
                            std::vector<FedPiece>& pieces) const {
   const Plan& plan = plan_of(lane);

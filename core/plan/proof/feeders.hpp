@@ -23,7 +23,7 @@ class Places {
   // `limits` are by lane. The lanes must outlive it.
   Places(Lanes& lanes, const std::vector<QueueLimits>& limits);
 
-  // True if a lane's collectives compete for places.
+  // Returns true if a lane's collectives compete for places.
   bool compete(std::size_t lane) const { return contenders_[lane].pool != no_pool; }
   // Queues the collectives of a call. This and the functions below do nothing for lanes that do not compete.
   void hand_over(std::size_t lane);
@@ -31,7 +31,7 @@ class Places {
   bool enter(std::size_t lane);
   void leave(std::size_t lane);
 
-  // For a lane that competes: true if no place is free. The next function returns their number.
+  // Returns, for a lane that competes, true if no place is free. The next function returns their number.
   bool all_taken(std::size_t lane) const { return pool_of(lane).inside == pool_of(lane).most; }
   std::int64_t most(std::size_t lane) const { return pool_of(lane).most; }
 
@@ -62,11 +62,11 @@ class Feeders {
   // Hands over until the next queue is full.
   void feed(std::size_t rank);
 
-  // False: the lane has a thread.
+  // Returns false if the lane has a thread.
   bool feeds(std::size_t lane) const { return fed_[lane].limits.asynchronous; }
-  // True if a fed lane has run all that it was handed.
+  // Returns true if a fed lane has run all that it was handed.
   bool is_empty(std::size_t lane) const { return fed_[lane].handed == fed_[lane].passed; }
-  // Of its call; null after the last.
+  // Returns that of its call; null after the last.
   const FedPiece* next_piece(std::size_t lane);
   // The piece has run, which makes room.
   void pass_piece(std::size_t lane);
@@ -78,7 +78,7 @@ class Feeders {
   };
   std::optional<Held> held(std::size_t rank) const;
   const QueueLimits& limits_of(std::size_t lane) const { return fed_[lane].limits; }
-  // False at another piece of its call.
+  // Returns false at another piece of its call.
   bool is_at_exchanges(std::size_t lane) const;
 
   Places& places() { return places_; }

@@ -24,11 +24,11 @@ struct Lane {
   // The current call is the next to end.
   std::int64_t step() const { return static_cast<std::int64_t>(ended / calls.size()); }
   const Call& call() const { return *calls[ended % calls.size()]; }
-  // Position of a call among those of all steps.
+  // Returns the position of a call among those of all steps.
   std::size_t ticket(std::int64_t step, std::int32_t call) const {
     return static_cast<std::size_t>(step) * calls.size() + static_cast<std::size_t>(call);
   }
-  // Number of calls until so many steps have ended, the last possibly in a later iteration.
+  // Returns the number of calls until so many steps have ended, the last possibly in a later iteration.
   std::size_t calls_until(std::size_t steps) const { return steps * calls.size() + behind; }
   void end_call() {
     ++ended;
@@ -38,12 +38,12 @@ struct Lane {
 
 class Lanes {
  public:
-  // One rank of each class, `steps` steps. The classes must outlive it.
+  // Makes lanes for one rank of each class, for `steps` steps. The classes must outlive it.
   Lanes(const RankClasses& ranks, std::int64_t steps);
 
   std::size_t count() const { return lanes_.size(); }
   std::int64_t steps() const { return steps_; }
-  // With overlapping steps more than steps: the last of them end in further ones.
+  // Returns more than the number of steps if steps overlap: the last of them end in further ones.
   std::int64_t rounds() const { return rounds_; }
   bool overlaps() const { return rounds_ > steps_; }
   Round round_of(const Lane& lane) const {
@@ -52,7 +52,7 @@ class Lanes {
     return {static_cast<std::int32_t>(std::min<std::int64_t>(round, Round::many)),
             static_cast<std::int32_t>(std::max<std::int64_t>(0, round + 1 - steps_))};
   }
-  // False if the lane's next call does nothing in this iteration.
+  // Returns false if the lane's next call does nothing in this iteration.
   bool runs(const Lane& lane) const { return lane.call().runs_in(round_of(lane)); }
   Lane& operator[](std::size_t lane) { return lanes_[lane]; }
   const Lane& operator[](std::size_t lane) const { return lanes_[lane]; }
@@ -64,7 +64,7 @@ class Lanes {
 
   const SimulatedRank& rank_of(const Lane& lane) const { return ranks_.first(lane.rank); }
   const QueueInfo& info_of(const Lane& lane) const { return rank_of(lane).plan->queues[lane.queue]; }
-  // Null if it does not communicate.
+  // Returns null if it does not communicate.
   const Group& group_of(const Lane& lane) const { return rank_of(lane).groups[lane.queue]; }
   bool is_unfinished(const Lane& lane) const { return !lane.calls.empty() && lane.step() < rounds_; }
   // Waits for steps before the first are over.

@@ -31,7 +31,7 @@ void QueueClocks::join(Clock& clock, const Wait& wait) {
   for (std::size_t q = 0; q < clock.size(); ++q) clock[q] = std::max(clock[q], other[q]);
 }
 
-// What was known to be done when a call began; empty before.
+// Returns what was known to be done when a call began; empty before.
 QueueClocks::Clock& QueueClocks::clock_at(std::int32_t queue, std::int64_t ticket) {
   Numbered<Clock>& of_queue = history_[queue];
   if (static_cast<std::size_t>(ticket) >= of_queue.size())

@@ -20,7 +20,7 @@ struct When {
 // A call knows what its waits and the call before it in the queue knew.
 class QueueClocks {
  public:
-  // Calls of a step, by queue.
+  // Takes the calls of a step by queue.
   explicit QueueClocks(std::vector<std::int64_t> calls);
 
   void begin_step(std::int64_t step);
@@ -31,7 +31,7 @@ class QueueClocks {
   bool is_done(const When& earlier) const {
     return earlier.ticket < 0 || clocks_[now_.queue][earlier.queue] >= earlier.ticket;
   }
-  // Of this step.
+  // Returns that of this step.
   std::int64_t first_ticket(std::int32_t queue) const { return step_ * calls_[queue]; }
 
  private:

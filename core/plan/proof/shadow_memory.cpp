@@ -103,7 +103,7 @@ void ShadowMemory::assign(std::int64_t at, std::int64_t size, const Content& con
   stretch.reads.clear();
 }
 
-// The first of the stretches in [begin, end), after splitting stretches at both ends.
+// Returns the first of the stretches in [begin, end), after splitting stretches at both ends.
 ShadowMemory::Stretches::iterator ShadowMemory::stretches_in(std::int64_t begin, std::int64_t end) {
   const auto whole = stretches_.lower_bound(begin);
   if (whole != stretches_.end() && whole->first == begin && whole->second.end == end) return whole;

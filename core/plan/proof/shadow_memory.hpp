@@ -49,7 +49,7 @@ class ShadowMemory {
   // Forgets what the layout does not keep between steps: another program may have overwritten it.
   void forget_what_is_not_kept();
 
-  // By address.
+  // Returns them by address.
   const std::map<std::int64_t, Stretch>& stretches() const { return stretches_; }
 
  private:

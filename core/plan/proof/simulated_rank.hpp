@@ -20,7 +20,7 @@ struct SimulatedRank {
   Numbered<Group> groups;  // by queue; null: it does not communicate
 };
 
-// All ranks of the mesh, each with its plan.
+// Returns all ranks of the mesh, each with its plan.
 std::vector<SimulatedRank> all_ranks(const Program& program,
                                      const std::function<const Plan&(int rank)>& plan_of);
 
