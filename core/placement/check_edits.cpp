@@ -1,12 +1,10 @@
-// For example: before `reduce`, each rank of a data-parallel axis has a partial sum of a gradient. Its square
-// on each rank is not a part of the squared gradient, so an op that squares it is refused, unless its result
-// is declared to be each rank's own. A cast is linear: its result is a partial sum too. An all_reduce in
-// front of the op completes the gradient, and so does an op that writes all of it from values that ranks have
-// alike.
+// Example: before `reduce`, a gradient is a partial sum on each rank of a data-parallel axis. Squaring it on
+// each rank does not give parts of the squared gradient, so an op that squares it is refused unless its
+// result is declared `varying`. A cast is linear: its result is partial too. An all_reduce before the op
+// completes the gradient; so does an op that overwrites all of it with replicated numbers.
 //
-// The walk visits functions in the order of a step, because values are completed in place on the way:
-// gradients in `reduce`, tallies in `finish`. It checks the ops that strategies have edited and, behind
-// backward, all others that touch what these write.
+// The walk visits functions in the order of a step, because values are completed in place: gradients in
+// `reduce`, tallies in `finish`. It checks edited ops and, after backward, all ops that touch their results.
 #include "placement/check_edits.hpp"
 
 #include <algorithm>
@@ -27,10 +25,9 @@ constexpr FunctionKind behind_backward[] = {
     FunctionKind::finish,   FunctionKind::diagnose, FunctionKind::update, FunctionKind::settle,
     FunctionKind::periodic, FunctionKind::renew,    FunctionKind::report};
 
-// Walks a step along one axis of the mesh.
 class AxisWalk {
  public:
-  // `collectives` is as EditCheck::run() has it.
+  // See EditCheck::run() for `collectives`.
   AxisWalk(Program& program, AxisId axis, bool collectives)
       : program_(program),
         axis_(program, axis),
@@ -51,12 +48,12 @@ class AxisWalk {
   }
 
  private:
-  // Says what an op does on the axis.
+  // How an op is placed on the axis.
   struct Passage {
     OpShape rule;
-    std::optional<Name> split;                           // the dimension that it is split along,
-    AxisPlacement passed = AxisPlacement::replicated();  // or what results are that lack one
-    bool is_apart = false;  // whether each rank does something of its own, of which no sum is said
+    std::optional<Name> split;                           // dimension along which it is split
+    AxisPlacement passed = AxisPlacement::replicated();  // placement of results that lack that dimension
+    bool is_apart = false;                               // results vary
   };
 
   void visit(Id segment, FunctionKind kind) {
@@ -76,7 +73,8 @@ class AxisWalk {
     }
   }
 
-  // Remembers which sums an op completes that nobody has edited, as the conversion behind a sum in bf16 does.
+  // Follows an op that no strategy edited if it completes a sum, such as the cast after an all-reduce in
+  // bf16.
   void follow(const Op& op) {
     if (op.def->clears) return;
     bool alike = true;
@@ -89,7 +87,7 @@ class AxisWalk {
         axis_.change(op.operands[i], AxisPlacement::replicated());
   }
 
-  // Says whether an op behind backward touches what edited ops write: it may find that in another way.
+  // Returns true if an op after backward touches results of edited ops, whose placement may have changed.
   bool touches(const Op& op) const {
     return std::find(std::begin(behind_backward), std::end(behind_backward), op.function) !=
                std::end(behind_backward) &&
@@ -97,8 +95,7 @@ class AxisWalk {
                        [&](Id id) { return edits_.touched.contains(id); });
   }
 
-  // A collective in place completes its value from here on. The result of one that the strategy edited
-  // follows from its kind.
+  // An in-place collective completes its value. The placement of another one's result follows from its kind.
   void exchange(const Op& op, bool edited, bool checked) {
     const Id id = op.operands[0];
     const AxisPlacement lies = axis_.now(id);
@@ -114,8 +111,8 @@ class AxisWalk {
     if (edited) set(op, op.operands.size() - 1, exchanged(op));
   }
 
-  // Says whether this is the axis of a pipeline: its stages sum numbers of a step, and tied gradients, of
-  // which placement does not say that each has its own.
+  // Returns true for the axis of a pipeline: its stages sum scalars and tied gradients that placement does
+  // not call partial.
   bool sums_stages() const {
     const std::optional<PipelineRequest>& asked = program_.requests().pipeline;
     return asked && asked->axis == axis_.axis();
@@ -152,7 +149,7 @@ class AxisWalk {
       if (op.operands[i] != none && op.access(i) != Access::read) set(op, i, left(op, i, passage));
   }
 
-  // Says whether the op takes each coordinate's part of what all have alike.
+  // Returns true if the op slices a replicated value along this axis.
   bool cuts(const Op& op, Id id) const {
     return op.is(base_ops::slice) && program_.axis_of(id) == axis_.axis();
   }
@@ -163,7 +160,7 @@ class AxisWalk {
     set(op, 1, AxisPlacement::sharded(program_.value(op.operands[0]).dims.at(dim).name));
   }
 
-  // Finds along which dimension the op is split, or which incomplete values it passes on.
+  // Finds the dimension along which the op is split, or the incomplete placement that it passes on.
   Passage passage_of(const Op& op) const {
     Passage found{program_.shape(op), {}, AxisPlacement::replicated(), false};
     raise(op.def->rule(&found.rule));
@@ -192,7 +189,7 @@ class AxisWalk {
     return found;
   }
 
-  // Says whether all that the op writes is each rank's own: then it may take what it reads as it is.
+  // Returns true if all results vary: then the op may read operands as they are.
   bool writes_own(const Op& op) const {
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       if (op.operands[i] != none && op.access(i) != Access::read && !axis_.now(op.operands[i]).is_varying())
@@ -200,13 +197,12 @@ class AxisWalk {
     return true;
   }
 
-  // Says whether the op adds what it is linear in to operand i, of which ranks have summands.
+  // Returns true if the op accumulates linearly into operand i, which is a partial sum.
   bool adds_to_sum(const Op& op, std::size_t i, const OpShape& rule) const {
     return op.access(i) == Access::update && rule.linear != 0 && axis_.now(op.operands[i]).is_partial();
   }
 
-  // Checks an operand that is neither split nor incomplete. One that joins a sum of the ranks' summands
-  // counts once: each rank gets its share.
+  // Checks a replicated operand. If the result is a partial sum, each rank must add its share only.
   void check_others(const Op& op, Id op_id, std::size_t i, const Passage& passage) {
     const Id id = op.operands[i];
     const AxisPlacement lies = axis_.now(id);
@@ -218,7 +214,8 @@ class AxisWalk {
       share_out(op, op_id, i);
   }
 
-  // Says whether the op gives each rank its share on this axis: its result does not follow from its operand.
+  // Returns true if the op scales a replicated value to each rank's share: its result's placement does not
+  // follow from its operand.
   bool shares_out(const Op& op) const {
     return axis_.now(op.operands.back()).is_partial() && !axis_.now(op.operands.front()).is_partial();
   }
@@ -227,7 +224,7 @@ class AxisWalk {
     const Id whole = op.operands[i], made = program_.op_count();
     const Id summand = program_.add_op_creating(op.segment, op.function, op.part, base_ops::scale,
                                                 std::span(&whole, 1), std::span(&share, 1), op_id)[0];
-    // Along other axes a gradient may be complete by now: the walks along those say so.
+    // A gradient may be complete along other axes by now; the walks along them find out.
     program_.value(summand).placement = program_.value(whole).placement;
     complete_sums(program_.value(summand).placement);
     axis_.settle(summand, AxisPlacement::partial());
@@ -242,9 +239,9 @@ class AxisWalk {
     return passage.is_apart ? AxisPlacement::varying() : choice_.left_by(op, passage.rule, *passage.split);
   }
 
-  // Gives a new value its placement, and one that is a step's alone its new one. Another value must have it
-  // already, with two exceptions: what all ranks write alike completes a sum, and each rank's own may be
-  // anything but a part.
+  // Sets the placement of a result. New values and per-step scalars take any placement. An existing value
+  // must already have it, with two exceptions: replicated numbers complete a partial sum, and a varying value
+  // takes anything but shards.
   void set(const Op& op, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
     const AxisPlacement lies = axis_.now(id);
@@ -265,7 +262,7 @@ class AxisWalk {
     }
   }
 
-  // Says whether each step makes the value anew, for itself or for the host.
+  // Returns true if each step writes the value anew.
   bool is_numbers_of_a_step(Id id) const {
     const Role role = program_.value(id).role;
     return role == Role::runtime || role == Role::staging;
@@ -275,13 +272,13 @@ class AxisWalk {
     return op.operands[i] != none && op.access(i) == Access::read;
   }
 
-  // The proof of the plan checks flat values: it knows what their bytes hold.
+  // Ops on flat buffers are left to the plan's proof, which knows what each byte holds.
   bool uses_flat_values(const Op& op) const {
     return std::any_of(op.operands.begin(), op.operands.end(),
                        [&](Id id) { return id != none && program_.value(id).bucket >= 0; });
   }
 
-  // Says whether the op uses flat values, or what was made of them in this phase.
+  // Returns true if the op uses flat buffers or results made of them in this phase.
   bool follows_flat_values(const Op& op) {
     if (!uses_flat_values(op) && std::none_of(op.operands.begin(), op.operands.end(),
                                               [&](Id id) { return made_of_flat_.contains(id); }))
@@ -309,7 +306,7 @@ class AxisWalk {
 
 }  // namespace
 
-// Refuses tallies that placement did not see, because it adds the sum over the ranks.
+// Refuses tallies declared after placement, which adds their sum over ranks.
 void EditCheck::check_tallies() const {
   for (Id id = program_.edits().first_value; id < program_.value_count(); ++id)
     if (program_.value(id).tally)
@@ -325,9 +322,9 @@ void EditCheck::run(bool collectives) const {
     for (AxisId axis = 0; axis < program_.mesh().size(); ++axis)
       if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis, collectives).run();
     if (program_.shares().size() == shares) break;
-    shares = program_.shares().size();  // ops that a walk has added lie somewhere along axes before
+    shares = program_.shares().size();  // an added op may change placements on axes visited before
   }
-  // Later checks take the collectives as they take those of the core.
+  // Later checks treat these collectives like those of the core.
   if (!collectives) program_.end_edits();
 }
 
@@ -343,7 +340,6 @@ bool changes(const Program& program, Id segment, std::initializer_list<FunctionK
   return false;
 }
 
-// Checks the collectives of one flat parameter.
 class FlatCheck {
  public:
   FlatCheck(const Program& program, const FlatParameter& flat) : program_(program), flat_(flat) {}
@@ -356,7 +352,7 @@ class FlatCheck {
   }
 
  private:
-  // Follows what comes of the gradients through `reduce`. Codes are summed behind an all-to-all of them.
+  // Follows the gradients through `reduce`. Quantized gradients are summed after an all-to-all.
   void check_sums() {
     for (const Id id : {flat_.gradients, flat_.own_gradients, flat_.own_sum})
       if (id != none) of_gradients_.insert(id);

@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// Backward adds to memory that instances have in turn; the parameter's gradient is the copy that arrives.
+// Backward accumulates in memory that layers reuse; the parameter's gradient is the offloaded copy.
 void LeavingGradients::take_away(Id parameter) {
   const Id sum = program_.value(parameter).gradient;
   if (stays(sum)) {
@@ -30,7 +30,7 @@ void LeavingGradients::take_away(Id parameter) {
   if (meanwhile_) returning_.push_back({sum, arrived});
 }
 
-// The rank's part of the sum lies in the blocks that it is a sum of, or in a value of its own.
+// The shard of the sum is stored within the summed blocks, or separately.
 bool LeavingGradients::take_part_away(Bucket& bucket, MemoryPlace place) {
   if (stays(program_.value(bucket.parameters.front()).gradient)) {
     keep_until_update(bucket.segment, bucket.own_gradients);
@@ -64,7 +64,7 @@ Id LeavingGradients::sum_of_whole(Bucket& bucket) {
   return sums;
 }
 
-// The only microbatch's sum is that of the step: nothing is added to what is kept.
+// With one microbatch its sum is the step's: no accumulation is needed.
 Id LeavingGradients::sum_of_kept(const Bucket& bucket) {
   const Id kept = bucket.own_gradients;
   Id sum = none;
@@ -90,7 +90,7 @@ Id LeavingGradients::in_kept_type(const Bucket& bucket, Id sum, Id before) {
   return made;
 }
 
-// Says whether the sum is on the device until its update copies it.
+// Returns true if the sum stays on the device until its update copies it.
 bool LeavingGradients::stays(Id gradient) {
   if (rules_.parts != GradientParts::far_apart) return false;
   if (!meanwhile_) meanwhile_ = choose();
@@ -116,7 +116,7 @@ SumsMeanwhile LeavingGradients::choose() {
        "gradients: they leave the device behind each microbatch and come back for the next"}));
 }
 
-// Copies a sum to where its update runs, if that is not the device.
+// Copies a sum to the device that runs the update, unless that is device 0.
 void LeavingGradients::keep_until_update(Id segment, Id sum) {
   if (program_.segment(segment).device_of(FunctionKind::update) == 0) return;
   for (const FunctionKind kind : {FunctionKind::speculate, FunctionKind::settle})
@@ -136,8 +136,8 @@ void LeavingGradients::keep_until_update(Id segment, Id sum) {
   program_.replace_in(ops, sum, copy);
 }
 
-// Has sums of a segment leave behind a microbatch and come back for the next: the planner calls the copies of
-// either way apart.
+// Offloads a segment's sums after each microbatch and fetches them before the next. Both copies are in
+// function `clear`; the planner calls them separately.
 void LeavingGradients::come_and_go(Id segment) {
   for (const Move& move : returning_)
     if (program_.value(move.sum).segment == segment)
@@ -159,8 +159,8 @@ void LeavingGradients::check_may_come_and_go(Id gradient) const {
       "at a time; leave batch.interleave out");
 }
 
-// Returns the buffer that holds a rank's unreduced gradients between two microbatches; the rank's shard of
-// the reduced ones leaves in the end.
+// Returns the buffer for a rank's local gradients between two microbatches. The reduced shard is offloaded
+// separately at the end.
 Id LeavingGradients::whole_meanwhile(const Bucket& bucket, MemoryPlace place) {
   Value whole = program_.value(bucket.all_gradients);
   whole.name += ".meanwhile";
@@ -181,8 +181,8 @@ void LeavingGradients::check_summed_once(const Bucket& bucket) const {
       "stage = 3 with reduce = \"step\", or stage = 1)");
 }
 
-// Has gradients leave in the order in which they stood; gradients that stay are measured there too, since a
-// norm is a sum.
+// Offloads gradients in program order. Gradients that stay are measured here too: the norm is a sum, and its
+// order must not change.
 void LeavingGradients::leave(Id segment) {
   const std::vector<Id> norms = program_.segment(segment).ops(FunctionKind::norm),
                         diagnoses = program_.segment(segment).ops(FunctionKind::diagnose);
@@ -208,8 +208,8 @@ bool LeavingGradients::reads_what_leaves(Id op) const {
   return std::any_of(operands.begin(), operands.end(), [&](Id id) { return leaving_.count(id) != 0; });
 }
 
-// It is unknown yet whether the step will be kept: all gradients are searched, unless the step is masked
-// anyway.
+// Whether the step is kept is unknown yet: count non-finite numbers in all gradients unless the step is
+// masked anyway.
 void LeavingGradients::move_op(Id id) {
   const Id keep = program_.runtime("keep"), halt = program_.runtime("halt");
   std::vector<Id> operands = program_.op(id).operands;
@@ -225,17 +225,17 @@ namespace {
 
 // ------------------------------------------------------------ fetches
 
-// Fetches parameters that lie elsewhere in the function `gather`, before each use, into memory that instances
-// have in turn; if ranks keep them in parts, each fetches its own part before they are gathered.
+// Parameters stored elsewhere are fetched in function `gather` before each use, into memory that layers
+// reuse. Sharded parameters are fetched as shards, then gathered.
 
-// Returns the op before which everything is fetched that a segment's gather collects.
+// Fetches go before the first collective of `gather`.
 Id first_exchange(const Program& program, Id segment) {
   for (const Id op : program.segment(segment).ops(FunctionKind::gather))
     if (program.op(op).exchange()) return op;
   return none;
 }
 
-// Says whether ranks keep a copy of all parameters among them, which `renew` brings.
+// Returns true if ranks keep a secondary copy of the parameters, which `renew` refreshes.
 bool has_copy(const Program& program, const Bucket& bucket) {
   const std::vector<Id>& ops = program.segment(bucket.segment).ops(FunctionKind::renew);
   return std::any_of(ops.begin(), ops.end(), [&](Id id) {
@@ -245,7 +245,7 @@ bool has_copy(const Program& program, const Bucket& bucket) {
   });
 }
 
-// Fetches a parameter outside buckets, which lies elsewhere.
+// Fetches a parameter that is in no bucket.
 void fetch_parameter(Program& program, Id parameter) {
   Value copy = program.value(parameter);
   copy.name += ".fetched";
@@ -259,8 +259,7 @@ void fetch_parameter(Program& program, Id parameter) {
   add_copy(program, segment, FunctionKind::gather, parameter, fetched, first_exchange(program, segment));
 }
 
-// Fetches those of a bucket, whose parts are to lie at `place`. Throws an Error where each rank has all of
-// them.
+// Fetches the shards of a bucket, stored at `place`. Throws an Error if its parameters are not sharded.
 void fetch_part(Program& program, const Bucket& bucket, MemoryPlace place) {
   const std::string& axis = program.mesh().name(bucket.axis);
   if (!gathers_parameters(program, bucket))
@@ -326,8 +325,8 @@ class Moves {
     gradients_.make_room_behind_updates();
   }
 
-  // Says whether whole gradients are updated elsewhere: the step's own `update` copies to another device what
-  // all updates read. What ranks keep in parts they exchange with updates, at the end of the step.
+  // Returns true if complete gradients are updated on another device: then the step's own `update` copies the
+  // scalars that updates read. Sharded state is exchanged with updates at the end of the step.
   bool whole_are_updated_elsewhere() const {
     return !program_.segment(program_.step_segment()).ops(FunctionKind::update).empty() &&
            program_.buckets().empty();
@@ -353,7 +352,7 @@ class Moves {
     stay_ |= !gradients.empty() && !leave;
   }
 
-  // Requires that all of a bucket's members lie elsewhere, or none.
+  // Throws an Error unless all members are stored at the same place.
   bool are_elsewhere(const std::vector<Id>& members) const {
     const bool any =
         std::any_of(members.begin(), members.end(), [&](Id id) { return is_elsewhere(program_, id); });
@@ -367,7 +366,7 @@ class Moves {
   Program& program_;
   const MoveRules rules_;
   LeavingGradients gradients_;
-  bool stay_ = false;  // some gradients stay that are not measured as they are complete
+  bool stay_ = false;  // some gradients stay on the device, and are measured only at the end
 };
 
 bool writes(const Program& program, Id segment, FunctionKind kind, Id value) {

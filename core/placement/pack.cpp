@@ -19,24 +19,26 @@ namespace {
 
 // ------------------------------------------------------------ gathered squares
 
-// Has each rank make codes of its part of a bucket's parameters once a step, where all that reads them are
-// products in fp8 (prun/fp8_squares.hpp): these come together in place of the parameters.
+// Lets ranks gather fp8 codes instead of bf16 weights (ZeRO-3 with `precision.weight_codes`): each rank
+// quantizes its shard once a step, where only products in fp8 read the parameter (prun/fp8_squares.hpp).
 //
-// Squares are cut on the whole matrix, and parts of ranks anywhere. So ranks take the largest magnitude of
-// each square from all of them, an fp32 for 16384 elements, and each makes codes of its part, as one that has
-// the whole would. A member has room for its scales behind its codes: what is gathered lies as products take
-// it. Where borders of parts were those of squares instead, most ranks of a large mesh would have none of a
-// weight.
+// A square of 128 × 128 has one scale, and shards end anywhere. So ranks first take the maximum of each
+// square over all ranks: one fp32 for 16384 elements. Then each quantizes its shard exactly as one rank would
+// quantize the full matrix. Each member has room for its scales after its codes, so gathered bytes are what
+// products read. Example: a weight of 4096 × 4096 sends 1024 maxima once a step and 16 MiB of codes a gather
+// instead of 32 MiB. Shards that end at squares were the alternative: on a large mesh most ranks would have
+// no part of a weight.
 class GatheredSquares {
  public:
   explicit GatheredSquares(Program& program) : program_(program) {}
 
-  // Adds the codes of a bucket's parameters, and what makes a rank's own. The bucket is the program's next.
+  // Adds codes and scales of the bucket's parameters, and the ops that make a rank's shard of them. The
+  // bucket is the program's next.
   void add(PackedBucket& bucket);
 
  private:
-  // Names the first exchange of a segment's `renew`, and the first op behind all of them: they stand one
-  // after another, with ops that measure before them and ops that encode behind.
+  // The first collective of a segment's `renew` and the first op after all of them. Collectives stand
+  // together: ops that measure come before, ops that quantize after.
   struct Exchanges {
     Id first = none, behind = none;
   };
@@ -46,10 +48,10 @@ class GatheredSquares {
   Id add_codes(Id like, const char* name, Role role, ValueLifetime lifetime);
 
   Program& program_;
-  std::map<Id, Exchanges> exchanges_;  // by segment
+  std::map<Id, Exchanges> exchanges_;
 };
 
-// The members themselves lie nowhere.
+// The members get no memory of their gathered values: products read the codes.
 void GatheredSquares::add(PackedBucket& bucket) {
   std::vector<Fp8Squares> members;
   std::vector<Id> squares;
@@ -81,7 +83,7 @@ Id GatheredSquares::add_peaks(const Bucket& bucket, std::span<const Fp8Squares> 
   return program_.add_value(std::move(peaks));
 }
 
-// Appends what makes a rank's codes. Padding is cleared with them: it travels too.
+// Adds the ops that quantize a rank's shard. Padding is cleared, since it is sent too.
 void GatheredSquares::renew(const Bucket& bucket, std::span<const Fp8Squares> members, Id codes, Id peaks) {
   const auto each_member = [&](const char* kind, const std::vector<Id>& operands, Id before) {
     std::int64_t place = 0;
@@ -111,7 +113,7 @@ void GatheredSquares::renew(const Bucket& bucket, std::span<const Fp8Squares> me
   each_member(base_ops::encode_fp8_part, {bucket.own_parameters, peaks, codes}, none);
 }
 
-// Adds a buffer that has a byte for each element of another.
+// Adds a buffer with a byte for each element of `like`.
 Id GatheredSquares::add_codes(Id like, const char* name, Role role, ValueLifetime lifetime) {
   Value codes = program_.value(like);
   codes.name = detail::concat("bucket.", codes.bucket, ".", name);
@@ -124,11 +126,12 @@ Id GatheredSquares::add_codes(Id like, const char* name, Role role, ValueLifetim
 
 // ------------------------------------------------------------ bucket values
 
-// Adds the values of a bucket: its members one after another, the part of it that is a rank's own, and what
-// an update keeps of that part.
+// Adds the values of a bucket: its flat parameters and gradients, a rank's shard of each, and the optimizer
+// state of the shard.
 class BucketValues {
  public:
-  // The bucket is the program's next. `summands` counts what updates make: a rank's part each or a row each.
+  // The bucket is the program's next. `summands`: how many contributions of updates are summed (1-bit Adam),
+  // otherwise 1.
   BucketValues(const Packing& packing, PackedBucket& bucket, std::int64_t summands)
       : packing_(packing),
         program_(packing.program),
@@ -136,19 +139,19 @@ class BucketValues {
         number_(static_cast<std::int32_t>(packing.program.buckets().size())),
         summands_(summands) {}
 
-  // Lays members one after another, each from a whole grain on; where they come together in squares of fp8,
-  // with room for an element's code in its place, and for scales behind each member's codes.
+  // Lays members out one after another, each aligned to bucket_grain. In squares (fp8 codes), each member has
+  // room for its scales after its codes.
   void lay_side_by_side(const std::vector<Id>& members, bool in_squares);
 
   void add_parameters();
-  // Adds what an update needs beside the parameters.
+  // Adds gradients and optimizer state.
   void add_state();
-  // Forgets the members' own state, except state with a shape of its own.
+  // Removes the members' separate state. State of another shape stays: it is not sharded.
   void forget_single_state();
 
  private:
   Id add_flat(const char* name, Role role, DType type, bool own);
-  // Adds the rank's own part of a value: kept in memory of its own, or a view of the whole.
+  // Adds a rank's shard: a buffer (`kept`) or a view into the full value.
   Id add_own(const char* name, Id whole, bool kept);
   void lay_in_rows();
   Id add_scales(const Value& parameter, Id of_one);
@@ -199,7 +202,7 @@ void BucketValues::add_parameters() {
   bucket_.all_parameters = add_flat("parameters", Role::view, program_.precision().compute, false);
   program_.value(bucket_.all_parameters).lifetime =
       bucket_.kept.parameters ? ValueLifetime::just_in_time : ValueLifetime::persistent;
-  if (bucket_.across) {  // each use gathers a stretch from each shard of the copy
+  if (bucket_.across) {  // each use gathers from the secondary copy
     const std::int64_t shards = program_.mesh().extent(*bucket_.across);
     program_.value(bucket_.all_parameters).dims = {{"parts", shards}, {"packed", bucket_.elements / shards}};
   }
@@ -236,9 +239,9 @@ void BucketValues::add_state() {
   for (const Id id : first.scales) bucket_.scales.push_back(id == none ? none : add_scales(first, id));
 }
 
-// Makes a row for each rank's part of the bucket or, on a rank alone, for each summand.
+// Arranges gradients in one row for each rank's shard or, on a single rank, for each contribution.
 void BucketValues::lay_in_rows() {
-  for (const Id id : bucket_.parameters)  // each rank has its own, which must not be summed
+  for (const Id id : bucket_.parameters)  // gradients stay local: no rank sums them
     complete_sums(program_.value(program_.value(id).gradient).placement);
   const bool alone = program_.mesh().extent(*bucket_.summed_in_update) == 1;
   for (const Id id : {bucket_.all_gradients, bucket_.own_gradients}) {
@@ -249,7 +252,7 @@ void BucketValues::lay_in_rows() {
   }
 }
 
-// Adds one scale for each block of the bucket: parts and members begin with a block.
+// One scale per block: shards and members start with a block.
 Id BucketValues::add_scales(const Value& parameter, Id of_one) {
   const Value one = program_.value(of_one);
   const Id flat = add_flat(one.name.substr(parameter.name.size() + 1).c_str(), Role::state, one.dtype, true);
@@ -293,8 +296,8 @@ AxisInfo shown(const Mesh& mesh, std::optional<AxisId> axis) {
   return axis ? AxisInfo{static_cast<std::int64_t>(*axis), mesh.extent(*axis)} : AxisInfo{};
 }
 
-// Groups the parameters of each segment into buckets, and puts a bucket's values and ops in place of those of
-// its members. What ranks keep in parts, strategies are shown: they write its exchanges.
+// Packs parameters into buckets, and replaces the values and ops of members by those of their bucket. For a
+// sharded bucket it fills in a FlatParameter, from which a strategy writes the collectives.
 class Packer {
  public:
   Packer(const Packing& packing, std::vector<AxisId> copy_axes)
@@ -317,7 +320,7 @@ class Packer {
   }
 
  private:
-  // Refuses an axis that is named in the request and shares out nothing.
+  // Refuses a requested axis over which no bucket is sharded.
   void check_shared_out() const {
     for (const AxisId axis : packing_.axes)
       if (std::none_of(program_.buckets().begin(), program_.buckets().end(),
@@ -327,7 +330,7 @@ class Packer {
                     "strategy data");
   }
 
-  // Returns the further axes over which the bucket's sum is to be taken.
+  // Returns the further axes over which the shard must be summed.
   std::vector<AxisId> pack(PackedBucket& bucket, const std::vector<Id>& members, const BucketKey& key) {
     BucketValues values(packing_, bucket, summands_of(key.axis));
     values.lay_side_by_side(members, key.in_squares);
@@ -385,7 +388,7 @@ class Packer {
     bucket.kept = packing_.kept;
     if (packing_.sums_in_update()) {
       bucket.summed_in_update = key.axis;
-      // A rank alone holds microbatches one by one.
+      // A single rank keeps each microbatch's gradients.
       bucket.kept.gradients = program_.mesh().extent(key.axis) == 1 && packing_.microbatches > 1;
     }
     bucket.kept.parameters &= !packing_.is_alone() || program_.precision().gather_bits > 0;
@@ -393,7 +396,7 @@ class Packer {
     return bucket;
   }
 
-  // If all ranks that have parts have a copy among them, their parts are the copy.
+  // Splits the bucket's axes: `within` those of a secondary copy, over `across` the copy is refreshed.
   void find_copy(PackedBucket& bucket) const {
     std::vector<AxisId> within, across;
     for (const AxisId axis : axes_of(bucket.axis)) {
@@ -405,7 +408,7 @@ class Packer {
     bucket.across = folded(across);
   }
 
-  // Returns how many results updates make: one of each rank or, on a rank alone, of each microbatch.
+  // Returns the number of contributions: one per rank or, on a single rank, per microbatch.
   std::int64_t summands_of(AxisId axis) const {
     if (!packing_.sums_in_update()) return 1;
     const std::int64_t ranks = program_.mesh().extent(axis);
@@ -441,7 +444,7 @@ class Packer {
       add(bucket, FunctionKind::reduce, base_ops::keep_summand, {bucket.all_gradients, bucket.own_gradients});
   }
 
-  // Says that what the ops of an update hand to each other is as long as a rank's part.
+  // Marks that intermediate values of the update have the length of a shard.
   void split_what_it_makes(const Bucket& bucket) {
     const Value& own = program_.value(bucket.own_parameters);
     for (Id op : program_.segment(bucket.segment).ops(FunctionKind::update))
@@ -451,7 +454,7 @@ class Packer {
           program_.value(operand).placement = own.placement;
   }
 
-  // Has each op that searched a gradient search its stretch of the own part.
+  // Makes each op that counts a gradient's non-finite numbers read its stretch of the shard.
   void redirect_diagnosis(const PackedBucket& bucket, std::int64_t summands) {
     for (const Id id : std::vector<Id>(program_.segment(bucket.segment).ops(FunctionKind::diagnose))) {
       const Op op = program_.op(id);
@@ -468,7 +471,7 @@ class Packer {
     }
   }
 
-  // Adds a count for each further row: a rank alone that holds several summands has a row for each.
+  // Counts in further rows too: a single rank has a row for each contribution.
   void count_further_rows(const PackedBucket& bucket, Id count, std::int64_t offset, std::int64_t summands) {
     const bool in_rows = bucket.summed_in_update && bucket.kept.gradients;
     for (std::int64_t row = 1; in_rows && row < summands; ++row) {
@@ -478,8 +481,7 @@ class Packer {
     }
   }
 
-  // Clears sums. Padding stays zero if it is in no other value's memory meanwhile: all that is ever written
-  // to it is the ranks' sum of it.
+  // Clears gradients at the start of a microbatch or a step. Padding stays zero unless its memory is shared.
   void add_zeros(const PackedBucket& bucket) {
     const bool kept = bucket.kept.gradients;
     const FunctionKind begins = kept ? FunctionKind::clear : FunctionKind::zero;
@@ -502,7 +504,7 @@ class Packer {
 
   using Sums = std::set<std::pair<Id, AxisId>>;
 
-  // Sums over the parts, since each rank has the squares and counts of its parts only.
+  // Norms and counts cover a rank's shard only: all-reduce them.
   void sum_over_parts(FunctionKind function, const Sums& sums) {
     const std::vector<Id>& ops = program_.segment(program_.step_segment()).ops(function);
     Id before = none;
@@ -541,7 +543,7 @@ void pack_state(Program& program, const Optimizers& optimizers, const ShardReque
 
 namespace {
 
-// Says whether ranks of some axis have other sequences of a microbatch.
+// Returns true if ranks of some axis have different sequences.
 bool shares_batch(const Program& program) {
   const Value& input = program.value(program.inputs().front());
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
@@ -551,7 +553,7 @@ bool shares_batch(const Program& program) {
   return false;
 }
 
-// Refuses gradients that ranks sum once a step beside those of which a rank keeps each microbatch's.
+// Refuses gradients that are summed once a step if each microbatch's are kept separately.
 void check_kept_apart(const Program& program) {
   for (const Bucket& bucket : program.buckets())
     for (const Id id : program.segment(bucket.segment).ops(FunctionKind::reduce))
@@ -567,8 +569,8 @@ void check_kept_apart(const Program& program) {
 
 }  // namespace
 
-// Ranks that share the batch out have a summand each, of all their microbatches; otherwise each microbatch is
-// taken for a rank's.
+// Ranks that share the batch contribute once each, for all their microbatches. Otherwise each microbatch is
+// one contribution.
 void pack_summands(Program& program, const Optimizers& optimizers, std::int64_t microbatches) {
   const std::size_t before = program.buckets().size();
   Packing packing{program, optimizers, {}, {}, shares_batch(program) ? 1 : microbatches};

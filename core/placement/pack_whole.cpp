@@ -12,15 +12,15 @@ namespace {
 
 bool marks_any(const Name (&names)[max_marks]) { return !names[0].empty(); }
 
-// Says whether ranks have the same elements of both values: a gradient counts as a sum that has been taken.
+// Returns true if both values have the same shape and shards; a gradient counts as reduced.
 bool lie_alike(const Program& program, const Value& a, const Value& b) {
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
     if ((a.on(axis).is_sharded() || b.on(axis).is_sharded()) && a.on(axis) != b.on(axis)) return false;
   return a.dims == b.dims;
 }
 
-// Says whether an op does the same to each element of the parameter and of values placed like it, by numbers
-// that are the same for all parameters.
+// Returns true if the op is elementwise over values shaped and sharded like the parameter, with scalars
+// common to all parameters.
 bool is_flat(const Program& program, Id parameter, Id id) {
   const Op& op = program.op(id);
   if (op.exchange() || op.has_attr("axis")) return false;
@@ -32,12 +32,11 @@ bool is_flat(const Program& program, Id parameter, Id id) {
     if (operand == none) return true;
     const Value& value = program.value(operand);
     if (value.role == Role::runtime) return value.dims.empty();
-    if (value.own_shape) return false;  // whatever it holds: it is not in parts
+    if (value.own_shape) return false;  // never sharded
     return value.block > 1 || lie_alike(program, value, whole);
   });
 }
 
-// Rewrites the update of one bucket.
 class WholeUpdates {
  public:
   WholeUpdates(Program& program, const Bucket& bucket, std::span<const Update> updates, DealtLoads& loads)
@@ -65,9 +64,9 @@ class WholeUpdates {
     Id parameter = none;
     std::vector<Id> ops;
     std::size_t next = 0;
-    std::map<Id, Id> flat;      // flat value of the rank's part for each of the first member's values
-    std::map<Id, Id> together;  // whole values that have been taken out of those, by the member's own
-    std::map<Id, bool> dealt;   // results of whole ops: whether only one rank has them
+    std::map<Id, Id> flat;      // flat shards by the first member's values
+    std::map<Id, Id> together;  // tensors taken from gathered flat values, by the member's value
+    std::map<Id, bool> dealt;   // results of ops on full tensors; true: only one rank has them
   };
 
   std::size_t number_of(const Member& member) const {
@@ -131,8 +130,7 @@ class WholeUpdates {
         "behind, in an op that is alike for all elements");
   }
 
-  // Returns a member's value once all ranks' parts of it are together. Parameters that are kept whole already
-  // are.
+  // Returns a member's full tensor, gathered if it is sharded.
   Id whole(Member& member, Id value) {
     const Id flat = member.flat.at(value);
     if (value == member.parameter && !gathers_parameters(program_, bucket_)) return value;
@@ -146,7 +144,7 @@ class WholeUpdates {
     copy.view.reset();
     copy.gradient = copy.master = none;
     copy.states.clear();
-    // It was the summand of a sum that has been taken.
+    // The gradient has been reduced by now.
     complete_sums(copy.placement);
     entry->second = program_.add_value(std::move(copy));
     const AttrValue offset{"offset", static_cast<double>(offset_of(member))};
@@ -166,7 +164,7 @@ class WholeUpdates {
 
   // ------------------------------------------------------------- ops that are alike for all elements
 
-  // Adds one op in place of the members' next ones.
+  // Adds one op on the shard in place of the members' next ones.
   void add_flat() {
     const Op op = program_.op(members_.front().ops[members_.front().next]);
     std::vector<Id> operands(op.operands.size(), none);
@@ -197,7 +195,7 @@ class WholeUpdates {
     return flat;
   }
 
-  // Returns the rank's part of what the members' whole ops have made.
+  // Returns the rank's shard of what the members' ops on full tensors wrote.
   Id packed(std::size_t i) {
     const Value like = program_.value(operand_of(members_.front(), i));
     const bool dealt = members_.front().dealt[operand_of(members_.front(), i)];

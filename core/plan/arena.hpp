@@ -1,4 +1,7 @@
-// Describes all of a plan's memory: one line of addresses, cut into ranges, and those into regions.
+// Memory of a plan: one line of addresses (the arena), divided into ranges (one for each space of each
+// device), and these into regions by purpose. Example: on a GPU with ZeRO-1 the first range has parameters,
+// gradients, saved activations and scratch; the second, in pinned memory, has the staged inputs of two steps.
+// A gradient's address is region + layer's offset + offset within the layer.
 #pragma once
 
 #include <array>
@@ -14,60 +17,60 @@ namespace prun {
 
 // ------------------------------------------------------------ region
 
-// Lists the parts of the arena by purpose, and the facts about each.
+// The regions of the arena, and facts about each.
 
 enum class Region : std::uint8_t {
   parameter,
   gradient,
   state,
   runtime,
-  in_flight,          // runtime values of a step that begins before the one before it ends
+  in_flight,          // scalars of a step that begins before the one before it ends
   input,              // tokens, targets, samples of a microbatch
   boundary,           // output of an instance
-  slot,               // values that its forward keeps for its backward
-  leaving,            // such values that lie elsewhere meanwhile, until they have left
-  returned,           // such values once they are back
+  slot,               // values that a layer's forward keeps for its backward
+  leaving,            // saved values until they are offloaded
+  returned,           // saved values once they are fetched back
   boundary_gradient,  // gradient of its output
   scratch,            // memory shared by all calls of the compute queue
-  gathered,           // parameters kept in parts, while they are used
-  unreduced,          // gradients of one microbatch, until they are summed over the ranks
-  bucket,             // gradients on their way, where they travel in another type than they are kept in
-  update,             // copies that updates on another device work with
+  gathered,           // gathered parameters, while they are used
+  unreduced,          // local gradients of a microbatch, until they are summed over the ranks
+  bucket,             // gradients cast to the type in which they are reduced
+  update,             // operands of updates on another device
   batch,              // staged microbatches of a step
-  scalars,            // staged runtime values
-  workspace,          // workspaces of kernels, if they lie apart from scratch
-  carried,            // values that segments carry for all behind them, and their gradients
+  scalars,            // staged scalars
+  workspace,          // workspaces of kernels, if separate from scratch
+  carried,            // carried values and their gradients
   arrived,            // what is stored elsewhere until its update, and no longer: gradients, or older state
-  others,             // memory of other programs over what lasts here: see BaseProgram
+  others,             // memory of other programs that this one must keep: see BaseProgram
 };
 
-// Says which part of a call decides where bytes of a region are placed.
+// Which part of a call the address of a byte in a region depends on, besides the range.
 enum class IndexedBy : std::uint8_t {
-  nothing,     // nothing: no call reaches the bytes
-  range,       // only the range: all calls share them
-  lane,        // the range, and the microbatch's lane, if several go side by side
-  instance,    // the instance; for gradients of steps that overlap, the step as well
-  turn,        // the instance, and which of two buffers the microbatch has
-  slot,        // the instance, and the microbatch's slot
-  input_slot,  // the microbatch, however many instances there are
-  carried,     // the instance, and the microbatch's slot of what is carried
-  microbatch,  // the microbatch, and the side of the staging area
-  side,        // that side alone
-  step,        // the one of two overlapping steps
+  nothing,     // no call uses the bytes
+  range,       // nothing else: all calls share them
+  lane,        // the microbatch's lane, with batch.interleave
+  instance,    // the layer; for gradients of overlapping steps, the step too
+  turn,        // the layer, and which of two buffers
+  slot,        // the layer, and the microbatch's slot
+  input_slot,  // the microbatch
+  carried,     // the layer, and the microbatch's slot of carried values
+  microbatch,  // the microbatch, and the staging buffer
+  side,        // the staging buffer
+  step,        // the step, of two that overlap
 };
 
 struct RegionFacts {
   Region region;
   const char* name;
   IndexedBy indexed_by;
-  bool lasts = false;       // values stay there from step to step
-  bool is_scratch = false;  // its layout depends on a rank's threads: ranks that do the same may differ there
-  bool may_be_placed = false;  // no exchange, neighbour in the chain or other instance's turn needs it
+  bool lasts = false;          // values persist from step to step
+  bool is_scratch = false;     // its layout depends on a rank's number of threads
+  bool may_be_placed = false;  // no collective, neighbouring layer or stage needs it at a fixed place
   bool is_staged = false;      // the host writes it, in memory that both reach
-  bool is_handed_on = false;   // its values pass from one instance to the next, or back
+  bool is_handed_on = false;   // its values pass from layer to layer
 };
 
-// The table is in the order of the enumerators.
+// In the order of the enumerators.
 inline constexpr RegionFacts region_table[] = {
     {.region = Region::parameter,
      .name = "parameters",
@@ -124,7 +127,6 @@ constexpr const char* name_of(Region region) { return facts_of(region).name; }
 constexpr bool lasts(Region region) { return facts_of(region).lasts; }
 constexpr bool is_scratch(Region region) { return facts_of(region).is_scratch; }
 
-// Holds one entry for each region; they are visited in the order of the regions' numbers.
 template <class T>
 struct ByRegion : std::array<T, regions> {
   using std::array<T, regions>::operator[];
@@ -132,25 +134,25 @@ struct ByRegion : std::array<T, regions> {
   const T& operator[](Region region) const { return (*this)[static_cast<std::size_t>(region)]; }
 };
 
-// Counts bytes by purpose; their sum is the arena.
+// Bytes by purpose; their sum is the arena.
 struct Memory {
   ByRegion<std::int64_t> bytes{};
   std::int64_t total() const;
 };
 
-// Holds offsets within the arena: one line of addresses, cut into ranges.
+// Offsets within the arena.
 struct Layout {
   struct Strided {
     std::int64_t base = 0;
     std::int64_t stride = 0;
   };
-  // Covers one space of one device. Values that stay between two steps come first: persistent values, which
-  // other programs find there, and the values of the step itself.
+  // One space of one device. Values that persist between steps come first: persistent values, which other
+  // programs over the same memory find there, then values of the step.
   struct Range {
     MemoryPlace place;
     std::int64_t begin = 0;
     Memory memory;
-    std::int64_t kept = 0;  // bytes of values that stay; behind them others may write between two steps
+    std::int64_t kept = 0;  // bytes that persist; other programs may overwrite the rest between steps
     // These are per instance: parameter, gradient and state have no stride, and gradients of overlapping
     // steps have one by step; slot and boundary have one by slot, and so has boundary_gradient where it must
     // persist.
@@ -161,28 +163,28 @@ struct Layout {
 
     std::int64_t bytes() const { return memory.total(); }
   };
-  // The first is the recipe's device's own memory, the second the pinned memory that steps are staged in.
+  // The first is the recipe's device's memory, the second the pinned memory for staging.
   Numbered<Range> ranges;
-  Strided input;  // strided by input slot
-  Strided batch;  // strided by microbatch
+  Strided input;  // by input slot
+  Strided batch;  // by microbatch
   Strided scalars;
-  std::int64_t batch_side = 0;  // distance from one staging side to the other
-  Memory memory;                // memory of all ranges
+  std::int64_t batch_side = 0;  // distance between staging buffers
+  Memory memory;                // of all ranges
 
-  // Sums the bytes of all ranges that are memory.
+  // Returns the bytes of all ranges except drives.
   std::int64_t bytes_in_memory() const;
-  // Returns the alignment of a range's regions, and of a function's values.
+  // Applies to regions of a range, and values of a function.
   std::int64_t alignment_in(const Range& range) const;
 
-  // Returns the range that contains all of these bytes, or null if there is none.
+  // Returns the range that contains all of these bytes; null if none does.
   const Range* find(std::int64_t offset, std::int64_t bytes) const;
 };
-// Returns the range of that place, which is made if there is none.
+// Adds the range if there is none for that place.
 std::int32_t range_of(Layout& layout, MemoryPlace place);
 
-inline constexpr std::int64_t range_alignment = 4096;  // alignment of what a device allocates
-// Ranges begin so far apart: each may grow, and it is at the same place in the plans of all programs over the
-// same memory.
+inline constexpr std::int64_t range_alignment = 4096;  // of what devices allocate
+// Distance between ranges. Each may grow, and starts at the same address in all programs over the same
+// memory.
 inline constexpr std::int64_t range_distance = std::int64_t{1} << 50;
 
 }  // namespace prun

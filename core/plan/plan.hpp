@@ -22,9 +22,9 @@
 namespace prun {
 
 enum class Whose : std::uint8_t {
-  own,       // memory of the instance the call is for
-  previous,  // memory of the instance before it in the chain
-  fixed,     // memory of `instance`
+  own,       // of the call's instance
+  previous,  // of the instance before it
+  fixed,     // of `instance`
 };
 
 struct Address {
@@ -33,12 +33,12 @@ struct Address {
   std::int32_t instance = -1;
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
-  AxisId part_axis = no_axis;  // axis of the rank's own part of a flat range, by its coordinate there
-  std::int32_t range = 0;      // number of the range in the layout
+  AxisId part_axis = no_axis;  // shards a flat range; the rank's coordinate selects one
+  std::int32_t range = 0;      // in the layout
 };
 
-// Says where values lie that outlive the function that writes them. All others are scratch, at the addresses
-// in a function's own steps.
+// Addresses of values that outlive the function that writes them. All others are scratch, addressed in the
+// function's steps.
 using Homes = std::map<Id, Address>;
 
 struct PlannedOperand {
@@ -46,51 +46,51 @@ struct PlannedOperand {
   Address address;
 };
 
-// Describes an exchange for a comm plugin: `in` and `out` are the same if it works in place.
+// A collective for a comm plugin; `in` and `out` are equal if it works in place.
 struct PlannedExchange {
   CommKind kind = CommKind::barrier;
   Reduction reduction = Reduction::sum;
   DType dtype = DType::f32;
-  std::int64_t count = 0;  // number of elements
-  std::int32_t peer = -1;  // member that the exchange sends to or receives from
+  std::int64_t count = 0;  // elements
+  std::int32_t peer = -1;  // the other member of a send or receive
   Address in, out;
-  // The exchange takes so many operations, each on the elements behind those of the one before.
+  // Number of operations, each on the elements after those of the one before.
   std::int64_t pieces = 1;
-  // If it is not 0, members send and receive pieces among each other, which shift by so many places
-  // (plan/shifted.hpp); with `chunks`, they lie in the order of prun/sequence_order.hpp.
+  // If not 0, members shift pieces by so many positions (plan/shifted.hpp); with `chunks`, in the order of
+  // prun/sequence_order.hpp.
   std::int64_t distance = 0, chunks = 0;
 
-  // Says whether it is between one member that sends and one that receives.
+  // Returns true for a send or a receive.
   bool is_between_two() const { return (kind == CommKind::send || kind == CommKind::recv) && distance == 0; }
 };
 
-// Describes bytes beside an operand or the workspace of a step, which its kernel must leave alone.
+// Guard bytes at an operand or the workspace of a step, which the kernel must not touch.
 struct Fence {
   Address bytes;
-  std::int32_t operand = -1;  // number of the operand; -1: the workspace
-  bool before = false;        // whether it lies in front, rather than behind
+  std::int32_t operand = -1;  // -1: the workspace
+  bool before = false;        // in front of it, otherwise behind
 };
 
 struct PlannedStep {
   Id op = none;                    // none for a transfer between stages
-  Kernel kernel = nullptr;         // null for an exchange
-  std::int32_t device = 0;         // device of the kernel
-  std::uint32_t writes_first = 0;  // bits of the kernel: see KernelDef
+  Kernel kernel = nullptr;         // null for a collective
+  std::int32_t device = 0;         // of the kernel
+  std::uint32_t writes_first = 0;  // see KernelDef
   std::optional<PlannedExchange> exchange;
-  std::vector<Id> also;  // further ops whose exchange this one includes
+  std::vector<Id> also;  // further ops in the same collective
   std::vector<PlannedOperand> operands;
   Address workspace;
-  std::vector<Address> dead_after;  // bytes that are not read again once this step is done
-  std::vector<Fence> fences;        // fences of a kernel, if the plan has any
+  std::vector<Address> dead_after;  // bytes that no later step reads
+  std::vector<Fence> fences;        // guard regions, if the plan has any
 };
 
-// Names steps [first, last) of a function, all for one queue: this is what a call runs.
+// Steps [first, last) of a function, all in one queue: what a call runs.
 struct Piece {
   std::int32_t first = 0, last = 0;
   std::int32_t queue = 0;
 };
 
-// Names a function's piece, for one instance.
+// A piece of a function for one instance.
 struct InstancePiece {
   std::int32_t function = 0, piece = 0, instance = 0;
 
@@ -100,17 +100,17 @@ struct InstancePiece {
 struct PlannedFunction {
   Id segment = none;
   FunctionKind kind = FunctionKind::forward;
-  std::int32_t delay = -1;  // delay of its instances; -1: it is for all
+  std::int32_t delay = -1;  // of its instances; -1: any
   Numbered<PlannedStep> steps;
   Numbered<Piece> pieces;
-  Region scratch = Region::scratch;           // region of its values that are not read after it
-  std::vector<std::int64_t> scratch_bytes;    // scratch by range of the layout
-  std::vector<std::int64_t> workspace_bytes;  // bytes of kernels' workspaces that lie apart, likewise
+  Region scratch = Region::scratch;           // region of values that no other function reads
+  std::vector<std::int64_t> scratch_bytes;    // by range of the layout
+  std::vector<std::int64_t> workspace_bytes;  // of separate workspaces, by range
   OpCost cost;
-  bool uses_batch = false;   // whether addresses depend on the staging side
-  bool uses_inputs = false;  // whether addresses depend on the microbatch's input slot
-  // A function that the planner made does these pieces at once, for several instances. Segment and instance
-  // of its calls are the first one's.
+  bool uses_batch = false;   // addresses depend on the staging buffer
+  bool uses_inputs = false;  // addresses depend on the microbatch's input slot
+  // A joint function of the planner runs these pieces at once, for several instances. Segment and instance of
+  // its calls are those of the first.
   std::vector<InstancePiece> joins;
 };
 
@@ -125,29 +125,29 @@ enum class HeldPart : std::uint8_t {
   carried,
 };
 
-// Describes one repetition of a segment.
+// One repetition of a segment: a layer.
 struct Instance {
   Id segment = none;
   std::int64_t layer = 0;
   HeldPart held = HeldPart::whole;
-  std::int32_t delay = 0;  // how many updates old the parameters are that its passes read
+  std::int32_t delay = 0;  // age in updates of the parameters that its passes read
 
   bool is_stub() const { return held != HeldPart::whole; }
 };
 
 struct Wait {
   std::int32_t queue = 0;
-  std::int32_t call = 0;       // position in that queue's calls of a step
-  std::int32_t steps_ago = 0;  // number of rounds: 0: this one, 1: the one before
+  std::int32_t call = 0;       // position in that queue
+  std::int32_t steps_ago = 0;  // 0: of this iteration, 1: of the one before
 };
 
-// Says where a round stands in a row of steps that overlap. Its calls stand as they do while steps follow
-// each other: the last ones of steps before (Call::behind) between the first ones of this step. In the first
-// rounds of a row there are not as many steps before, and in the last ones none begins.
+// Position of an iteration in a row of overlapping steps. An iteration has the first calls of its step, and
+// between them the last calls of earlier steps (Call::behind). The first iterations of a row lack earlier
+// steps, and in the last ones no step begins.
 struct Round {
   static constexpr std::int32_t many = 255;
-  std::int32_t before = many;  // number of rounds of its row before it; more count as `many`
-  std::int32_t ended = 0;      // 0 if a step begins with it; otherwise how many rounds ago the last one did
+  std::int32_t before = many;  // iterations of its row before it, at most `many`
+  std::int32_t ended = 0;  // 0 if a step begins in it; otherwise how many iterations ago the last one began
 
   static const Round beginning, going_on, ending;
   friend bool operator==(const Round&, const Round&) = default;
@@ -160,17 +160,16 @@ struct Call {
   std::int32_t function = 0;
   std::int32_t piece = 0;
   std::int32_t instance = 0;
-  std::int32_t microbatch = -1;  // -1 if it is for no microbatch
+  std::int32_t microbatch = -1;  // -1: for none
   std::int32_t slot = 0;
   std::int32_t stub_slot = 0;     // slot of the receive stub that it is for, or reads from
-  std::int32_t carried_slot = 0;  // slot of what is carried
+  std::int32_t carried_slot = 0;  // slot of carried values
   std::int32_t queue = 0;
-  std::int32_t position = 0;  // position in its queue
-  std::int32_t behind = 0;    // number of steps that its step is before the round's
-  // The call runs in rounds with so many before them, of those that have its step; in the others it waits and
-  // does nothing.
+  std::int32_t position = 0;  // in its queue
+  std::int32_t behind = 0;    // how many steps earlier its step is
+  // The call runs in iterations with so many before them; in others it only waits.
   std::uint8_t from = 0, to = Round::many;
-  // These are KernelArgs::first by step. If they are empty, no sum begins with this call.
+  // KernelArgs::first by step; empty if no sum begins with this call.
   std::vector<std::uint32_t> first;
 
   std::uint32_t first_of(std::size_t step) const { return first.empty() ? 0 : first[step]; }
@@ -180,86 +179,83 @@ struct Call {
   std::vector<Wait> waits;
   // The call is left out if this one is done when its queue comes to it (FunctionKind::speculate).
   std::optional<Wait> unless;
-  // While a save is under way, the call waits for this one of its reads as well; -1 means none.
+  // During a save, the call also waits for this one of its reads; -1: none.
   std::int32_t save_read = -1;
 };
 
-enum : std::int32_t { compute_queue = 0, copy_queue = 1 };  // queues of device 0
+enum : std::int32_t { compute_queue = 0, copy_queue = 1 };  // of device 0
 
-// Describes a queue. Each communicator has a queue of its own: exchanges that should overlap have different
-// ones.
+// A queue. Each communicator has one, so that collectives which should overlap use different ones.
 struct QueueInfo {
   std::string name;
   bool workers = false;
-  AxisId axis = no_axis;  // axis of the mesh whose groups it connects; no_axis: it does not communicate
+  AxisId axis = no_axis;  // mesh axis of its groups; no_axis: it does not communicate
   std::int32_t calls = 0;
-  std::int64_t peer = -1;  // coordinate of the only peer that it connects; -1: it connects all
+  std::int64_t peer = -1;  // coordinate of its only peer; -1: all
   std::int32_t device = 0;
 
   bool communicates() const { return axis != no_axis; }
-  // Returns the ranks that it connects, in order.
+  // Returns them in order.
   std::vector<int> members(const Mesh& mesh, std::int64_t rank) const;
 };
 
-// Describes a stage as its rank runs it.
+// A stage as its rank runs it.
 struct Chunk {
   std::int32_t stage = 0;
-  std::int32_t first = 0, last = 0;  // numbers of instances
+  std::int32_t first = 0, last = 0;  // instances
   std::int32_t stub = -1;            // instance before the first one; -1: nothing comes from elsewhere
-  // The chunk goes on where the chunk of this number ends, on the same rank; -1: it does not.
+  // The chunk of this rank that ends where this one begins; -1: none.
   std::int32_t follows = -1;
   std::int32_t slots = 1;  // microbatches of it that are alive at once; a receive stub has one slot more
-  // These functions receive and send; -1: there is no such neighbour.
+  // Functions that communicate with neighbours; -1: no neighbour.
   std::int32_t receive = -1, send = -1, receive_gradient = -1, send_gradient = -1;
 };
 
-// Names a value that outlives the step, of one instance.
+// A value of one instance that outlives the step.
 struct PersistentValue {
   Id value = none;
   std::int32_t instance = 0;
 
   friend auto operator<=>(const PersistentValue&, const PersistentValue&) = default;  // NOLINT: no null in it
 };
-// Holds a call of the saver's queue: all values of which the same call is the first of a step to write.
+// A read of the saver: all values that the same call is the first of a step to overwrite.
 using SaveRead = std::vector<PersistentValue>;
 
 struct Plan {
   Numbered<PlannedFunction> functions;
   Numbered<Instance> instances;
-  std::vector<Call> calls;  // calls in a valid order; each queue runs its own in this order
+  std::vector<Call> calls;  // in a valid order, which each queue keeps
   Numbered<QueueInfo> queues;
   Numbered<Chunk> chunks;
   std::int64_t microbatches = 1;
   std::int64_t input_slots = 2;
-  std::int64_t carried_slots = 0;  // most microbatches whose carried values are here at once
-  std::int64_t lanes = 1;          // microbatches that go through the chain side by side
-  bool overlaps = false;           // whether a step begins before the one before it ends
+  std::int64_t carried_slots = 0;  // most microbatches with carried values here
+  std::int64_t lanes = 1;          // microbatches that go through the layers side by side
+  bool overlaps = false;           // a step begins before the one before it ends
   // These count the copies of memory that exist because steps overlap: of what is staged (inputs and numbers
   // too), of slots, of boundaries from another rank, of gradients. A step uses copy number step % n.
   std::int32_t staging_copies = 2, slot_copies = 1, received_copies = 1, gradient_copies = 1;
   std::int32_t running = 2;  // most steps that may run at a time, on all ranks alike
-  // These are the calls of the saver's queue, which run once a save and not once a step, beside the steps
-  // that follow it: in the order in which a step overwrites what they read. If they are empty, a save is read
-  // while no step runs.
+  // Reads of a save, in the order in which a step overwrites what they read. They run once a save, during the
+  // steps that follow it. Empty: a save is read while no step runs.
   Numbered<SaveRead> save_reads;
   Layout layout;
   Homes homes;
-  // This says where the rank stands on each axis: ranks with the same plan differ in nothing else.
+  // The rank's position on each axis. Ranks with the same plan differ only in this.
   std::vector<std::int64_t> coordinates;
-  std::vector<std::int64_t> extents;  // extents of the axes
+  std::vector<std::int64_t> extents;  // of the axes
 
   std::span<const PlannedStep> steps(const Call& call) const;
-  // Returns the instance where what a segment carries lies: its own, or a stub that stands for it; -1: none
-  // of it is here.
+  // Returns the instance that has a segment's carried values: its own, or a stub; -1: none is here.
   std::int32_t carrier_of(Id segment) const;
-  // Returns the function of that kind of the instance's segment, or -1.
+  // Returns -1 if there is none.
   std::int32_t find(FunctionKind kind, std::int32_t instance) const;
 
-  // Returns which part of a flat range is meant, by where this rank stands; the next function returns how
-  // many there are. They return 0 and 1 for an address that is not in parts.
+  // Returns the shard of a flat range that this rank has, and how many there are; 0 and 1 for an address
+  // without shards.
   std::int64_t part_of(const Address& address) const;
   std::int64_t parts_of(const Address& address) const;
-  // Returns a value's home; throws for a value that only a function has.
+  // Throws for a value that only a function has.
   const Address& home(Id value) const;
   // Returns which copy of what is staged a step uses, its side.
   int side_of(std::int64_t step) const { return static_cast<int>(step % staging_copies); }
@@ -267,13 +263,13 @@ struct Plan {
   int side_of(const Call& call, int side) const {
     return (side + staging_copies - call.behind % staging_copies) % staging_copies;
   }
-  // Returns how many rounds after its own a step's last call comes.
+  // Returns how many iterations after its first call a step's last call comes.
   std::int32_t depth() const;
-  // Returns where an address lies for a call; side is that of the step that the round is of.
+  // Returns the address for a call; `side` is that of the iteration's step.
   std::int64_t resolve(const Call& call, const Address& address, int side) const;
-  // Returns where a home lies that belongs to no microbatch.
+  // Resolves a home that belongs to no microbatch.
   std::int64_t resolve(std::int32_t instance, const Address& home) const;
-  // Returns the read of a save that a value belongs to, or 0 if there are none.
+  // Returns the read of a save that has a value; 0 if there are none.
   std::int32_t save_read_of(const PersistentValue& value) const;
   // Returns the input slot of a call's microbatch, which is of a step of that side.
   std::int64_t input_slot_of(const Call& call, int side) const;

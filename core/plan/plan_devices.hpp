@@ -1,4 +1,5 @@
-// States what planning needs to know of a rank's devices, and what the recipe leaves to planning.
+// What planning knows of a rank's devices and of the recipe's settings. Example: a plan for two GPUs of
+// another machine takes kernels and thread counts from PlanDevice, without either GPU.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,7 @@ struct OfferedKernel {
   std::string by;                  // origin: "op plugin 'squared-relu'"
 };
 
-// Describes a device of the rank: where its kernels come from, how many threads their workspaces are for, and
-// which memory it reaches.
+// A device of the rank: its kernels, the threads that workspaces are for, and the memory that it reaches.
 struct PlanDevice {
   std::function<OfferedKernel(std::string_view op)> kernel;
   std::int32_t threads = 1;
@@ -38,17 +38,16 @@ struct SpareMemory {
 };
 
 struct Lowering {
-  Numbered<PlanDevice> devices;  // devices; the first is the recipe's
-  // Instances exchange together up to so many bytes; 0: each exchanges alone; nothing: see plan/bundles.hpp.
+  Numbered<PlanDevice> devices;  // the first is the recipe's
+  // Instances share collectives of up to so many bytes; 0: each has its own; nothing: see order/bundles.hpp.
   std::optional<std::int64_t> bundle;
   SpareMemory spare;
-  // Saves are read beside the steps that follow them: see derive_save_reads().
+  // Saves are read while the next steps run: see derive_save_reads().
   bool saves_beside = false;
-  // So many bytes are kept free in front of every value and workspace, and as many behind it: 0 or a multiple
-  // of the alignment.
+  // Guard bytes before and after every value and workspace: 0 or a multiple of the alignment.
   std::int64_t fence = 0;
 
-  // Returns the fence in a space: no kernel computes with what is on a disk.
+  // Disks have none: no kernel computes there.
   std::int64_t fence_in(Space space) const { return space == Space::disk ? 0 : fence; }
 };
 inline constexpr std::int64_t fence_bytes = 1024;  // size of a fence, if there are any

@@ -23,29 +23,29 @@ namespace {
 
 // ------------------------------------------------------------ call costs
 
-// Computes what calls take alone, the bytes that they move, and the cores that they compute on.
+// A call's time alone, the bytes it moves, and its cores.
 struct CallCost {
   double seconds = 0, host_bytes = 0, drive_bytes = 0;
-  double cores = 0;                      // cores that ranks of a host share
-  std::map<std::int32_t, double> links;  // bytes by link
+  double cores = 0;                      // of the host, shared by its ranks
+  std::map<std::int32_t, double> links;  // by link
 };
 
 class CallCosts {
  public:
   using CoresOf = std::function<double(const QueueInfo&)>;
 
-  // `overhead` is what the executor adds to each, in seconds. `cores_of` is as SimulateOptions has it.
+  // `overhead`: seconds added to each call. `cores_of`: see SimulateOptions.
   CallCosts(Prices& prices, double overhead, CoresOf cores_of)
       : prices_(prices), overhead_(overhead), cores_of_(std::move(cores_of)) {}
 
-  // Returns the cost of a call that does not communicate; the reference stays valid.
+  // Needs a call that does not communicate. The reference stays valid.
   const CallCost& of(const SimulatedRank& rank, const Call& call);
 
  private:
   Prices& prices_;
   const double overhead_;
   const CoresOf cores_of_;
-  // Costs are the same for every instance and microbatch: they are kept by plan, function and piece.
+  // By plan, function and piece: costs are the same for all layers and microbatches.
   std::map<std::tuple<const Plan*, std::int32_t, std::int32_t>, CallCost> costs_;
 };
 
@@ -67,32 +67,33 @@ const CallCost& CallCosts::of(const SimulatedRank& rank, const Call& call) {
 
 // ------------------------------------------------------------ lane clocks
 
-// Keeps the virtual time of each lane: when its calls ended, and so when what waits for them may begin.
+// Virtual time of each lane (a queue of a simulated rank): when its calls ended, so when waiting calls may
+// begin.
 
-// Holds a lane's call under way, and when those before it ended.
+// The current call of a lane, and the ends of earlier ones.
 struct LaneClock {
   double begin = 0, now = 0;
   bool begun = false;
-  bool moving = false, moved = false;  // whether its bytes beside others are under way, or over
-  bool enqueued = false;               // whether a call's exchanges are started together, on the device
-  std::vector<double> ended;           // ends by ticket
-  Numbered<double> saved;              // by position: the time before which a save lets no call begin; empty
-                                       // without a save
+  bool moving = false, moved = false;  // its bytes are being moved, or all are moved
+  bool enqueued = false;               // its collectives start together, on the device
+  std::vector<double> ended;           // by ticket
+  Numbered<double> saved;              // by position: a save lets the call begin
+                                       // no earlier than this; empty without a save
 };
 
 class LaneClocks {
  public:
-  // The host lets `running` steps run at a time.
+  // The host lets `running` steps overlap.
   LaneClocks(const Lanes& lanes, std::int64_t running)
       : lanes_(lanes), running_(running), clocks_(lanes.count()) {}
 
   LaneClock& operator[](std::size_t lane) { return clocks_[lane]; }
   const LaneClock& operator[](std::size_t lane) const { return clocks_[lane]; }
 
-  // Returns when the host lets a step begin, or nothing yet.
+  // Returns when the host starts the step; nothing if that is unknown yet.
   std::optional<double> started(const Lane& lane) const {
     if (lane.step() < running_) return 0;
-    const auto done = static_cast<std::size_t>(lane.step() - running_ + 1);  // counts steps
+    const auto done = static_cast<std::size_t>(lane.step() - running_ + 1);  // steps that must have ended
     double latest = 0;
     for (std::size_t q = 0; q < lanes_.rank_of(lane).plan->queues.size(); ++q) {
       const std::size_t number = lanes_.of(lane.rank, static_cast<std::int32_t>(q));
@@ -104,7 +105,7 @@ class LaneClocks {
     return latest;
   }
 
-  // Returns when a wait was over, which it is.
+  // Returns the end of a wait that is over.
   double end_of(const Lane& lane, const Wait& wait) const {
     const std::int64_t step = lane.step() - wait.steps_ago;
     if (step < 0) return 0;
@@ -112,7 +113,7 @@ class LaneClocks {
     return clocks_[other].ended[lanes_[other].ticket(step, wait.call)];
   }
 
-  // Returns, by round, when the last lane has ended it; all calls have run.
+  // Returns, by iteration, when its last lane ended; all calls have run.
   Numbered<double> ends_of_rounds() const {
     Numbered<double> ends(lanes_.rounds(), 0.0);
     for (std::size_t lane = 0; lane < lanes_.count(); ++lane)
@@ -130,31 +131,30 @@ class LaneClocks {
 
 // ------------------------------------------------------------ carriers
 
-// Holds what the calls of simulated ranks use at the same time: links of each rank, as fast as the fastest
-// call that uses them, and memory and cores of each host that a simulated rank is on.
+// What calls share: links of each rank (as fast as the fastest call that uses them), memory, drives and cores
+// of each host.
 class Carriers {
  public:
-  // Describes what ranks of a host share: the bytes a second that its memory carries, and that its drives
-  // move, and its cores; 0 means any number. `ranks` is as SimulateOptions has it (ranks_of_host).
+  // Bandwidth of a host's memory and drives, and its cores; 0: unlimited. `ranks`: see
+  // SimulateOptions::ranks_of_host.
   struct Host {
     double bandwidth = 0, drives = 0, cores = 0;
     std::int64_t ranks = 0;
   };
-  // The classes must outlive it.
+  // The references must outlive it.
   Carriers(const RankClasses& ranks, CallCosts& costs, const Host& host);
 
-  // Lets a call of a simulated rank, for which `lane` stands, go on from `begin`; returns false
-  // if it shares nothing with others.
+  // Moves the bytes of a call from `begin` on. Returns false if it shares nothing.
   bool move(std::size_t lane, std::size_t rank, double begin, const CallCost& cost);
-  // Returns the lane whose call ends next, and when, or nothing if there is none.
+  // Returns the next lane whose call ends, and when.
   std::optional<Sharing::Ended> next() { return sharing_.next(); }
-  // Returns the host bytes of a rank, in a step.
+  // Returns them for a step.
   double host_bytes(std::size_t rank) const { return host_bytes_[rank]; }
 
  private:
   struct CarriersOfHost {
     std::size_t memory = 0, drives = 0, cores = 0;
-    std::map<std::size_t, std::int64_t> alike;  // number of ranks of each class there
+    std::map<std::size_t, std::int64_t> alike;  // ranks of each class
   };
 
   void add_links(std::size_t rank, CallCosts& costs);
@@ -165,7 +165,7 @@ class Carriers {
   const RankClasses& ranks_;
   const Host host_;
   Sharing sharing_;
-  std::map<std::pair<std::size_t, std::int32_t>, std::size_t> links_;  // links by rank and number
+  std::map<std::pair<std::size_t, std::int32_t>, std::size_t> links_;  // by rank and number
   std::map<std::int64_t, CarriersOfHost> hosts_;
   std::vector<double> host_bytes_;
 };
@@ -229,7 +229,7 @@ std::vector<Sharing::Load> Carriers::loads_of(std::size_t rank, const CallCost& 
   return loads;
 }
 
-// Returns how many steps run at a time: steps that overlap need at least as many as are at work.
+// Returns the number of steps that overlap: at least those that plans keep in flight.
 std::int64_t running_of(const RankClasses& ranks, const SimulateOptions& options) {
   std::int64_t running = options.running;
   for (std::size_t rank = 0; rank < ranks.count(); ++rank)
@@ -274,7 +274,6 @@ class Simulator {
   }
 
  private:
-  // Computes when the save lets each call of a rank begin.
   void begin_save(std::size_t rank) {
     const Plan& plan = *ranks_.first(rank).plan;
     const Numbered<double> ends = options_.save_reads(ranks_.first(rank));
@@ -301,7 +300,7 @@ class Simulator {
     if (moved) lanes_.wake_rank(lane.rank);
   }
 
-  // Says whether all that the next call waits for is done; then its waits are over.
+  // Returns true once all waits of the next call are over; ends them.
   bool begin_call(Lane& lane, LaneClock& clock) {
     if (clock.begun) return true;
     const std::optional<double> start = clocks_.started(lane);
@@ -355,7 +354,7 @@ class Simulator {
     return company.classes == 1 ? seconds + prices_.lateness(exchange, company.members, queue) : seconds;
   }
 
-  // Says whether a call is over. A call that moves bytes beside others ends when they let it.
+  // Returns true once a call is over. One that shares carriers ends when they let it.
   bool compute(const Lane& lane, LaneClock& clock, std::size_t number) {
     if (!clock.moving && has_nothing_to_do(lane, clock)) {
       clock.now = clock.begin + overheads_.call;
@@ -398,7 +397,7 @@ class Simulator {
 
   std::vector<Event>& events_of(const Lane& lane) { return result_.ranks[lane.rank].events; }
 
-  // Ends the next move; returns false if there is none. No other lane can go on, so none begins before.
+  // Ends the next move, since no lane can go on without; false if there is none.
   bool end_next_move() {
     const std::optional<Sharing::Ended> ended = carriers_.next();
     if (!ended) return false;
@@ -422,9 +421,8 @@ class Simulator {
     result_.step_seconds += result_.slowed_by_exchanges();
   }
 
-  // Returns how much longer slower kernels make the step, wherever they stand in it: other ranks wait for a
-  // device that computes. Calls that took turns with exchanges in virtual time would give the same at many
-  // times the work.
+  // Returns how much longer kernels make the step because collectives run concurrently. It is added for the
+  // step instead of simulated call by call, which would take many times as long for the same result.
   double slowed_by_exchanges(std::size_t number) const {
     const RankTimes& rank = result_.ranks[number];
     const double share = prices_.share_beside_exchanges();
@@ -440,12 +438,12 @@ class Simulator {
   Lanes lanes_;
   LaneClocks clocks_;
   std::vector<std::vector<std::pair<double, double>>>
-      exchanging_;  // by class: intervals of exchanges on the device
+      exchanging_;  // by class: intervals of collectives on the device
   Channels channels_;
   CallCosts costs_;
   Carriers carriers_;
   std::set<std::tuple<std::size_t, std::int64_t, std::int32_t>> speculated_;  // updates: rank, step, instance
-  Simulation result_;  // result; its ranks are one a class, in the order of the classes
+  Simulation result_;  // one rank for each class, in order
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ std::vector<Layout> speculating_layouts() {
   const std::vector<std::string> split = {"precision.compute=bf16", "precision.master=split",
                                           "precision.gradient=bf16"};
   return {{"one", "", {}},
-          {"one_microbatch", "", {"batch.order=horizontal", "batch.micro=4", "batch.global=4"}},
+          {"one_microbatch", "", {"batch.order=depth_first", "batch.micro=4", "batch.global=4"}},
           {"tied", "", {"model.tied=true"}},
           {"split", "", split},
           {"moments", "", with(split, {"precision.moments=bf16"})},
@@ -98,7 +98,8 @@ class Speculation : public testing::TestWithParam<std::tuple<Layout, Target>> {
   static Recipe recipe_of(bool speculates, const std::vector<std::string>& more,
                           const std::string& text = "") {
     const auto& [layout, target] = GetParam();
-    const std::vector<std::string> common = {"model.layers=3", "optimizer.lr=0.01", "batch.order=vertical"};
+    const std::vector<std::string> common = {"model.layers=3", "optimizer.lr=0.01",
+                                             "batch.order=breadth_first"};
     return tiny_recipe(with(with(with(target.sets, common), layout.sets), more),
                        text + layout.text + everything_on_host(speculates));
   }

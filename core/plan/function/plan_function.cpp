@@ -25,12 +25,12 @@ namespace {
 
 // ------------------------------------------------------------ order
 
-// Says whether the op reads parts of sequences that other ranks have (OpDef::across).
+// Returns true if the op reads other ranks' parts of a sequence (OpDef::across).
 bool looks_across(const Program& program, Id op) {
   return program.registry().looks_across(program.op(op).kind());
 }
 
-// Says whether one op must come after another, by the values that they touch.
+// Returns true if both ops touch a value that one of them changes.
 bool depends(const Op& later, const Op& earlier) {
   for (std::size_t i = 0; i < later.operands.size(); ++i)
     for (std::size_t j = 0; j < earlier.operands.size(); ++j)
@@ -40,8 +40,8 @@ bool depends(const Op& later, const Op& earlier) {
   return false;
 }
 
-// Moves exchanges for pieces ahead: one begins before the op that reads across parts for the piece before,
-// and travels while that op runs, in memory that the op does not free for it.
+// Moves a collective of the next piece before the op that reads the current one, so that it runs
+// concurrently.
 std::vector<Id> with_pieces_ahead(const Program& program, const std::vector<Id>& ops) {
   std::vector<Id> ordered;
   for (const Id id : ops) {
@@ -59,9 +59,9 @@ std::vector<Id> with_pieces_ahead(const Program& program, const std::vector<Id>&
   return ordered;
 }
 
-// Returns the program's order, with two exceptions. The functions that frame a step exchange all they can at
-// once, after all that they can compute before, since each handoff between queues takes time. Exchanges of
-// pieces begin one op that reads across ranks earlier, and travel beside it.
+// Returns the program's order, with two exceptions. The functions that begin and end a step run all possible
+// computation before their collectives. Collectives of pieces (context parallelism with `pieces`) move before
+// the attention of the piece before.
 std::vector<Id> ordered_ops(const Program& program, Id segment, FunctionKind kind) {
   std::vector<Id> left = program.segment(segment).ops(kind), ordered;
   if (segment != program.step_segment()) return with_pieces_ahead(program, left);

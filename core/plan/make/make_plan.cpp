@@ -54,8 +54,8 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
   return plan;
 }
 
-// Returns the delays of a segment's instances on this rank, each once: a function is planned for each. -1
-// means that one is planned for all.
+// Returns the delays of a segment's instances on this rank, each once: a function is planned for each. -1:
+// one for all.
 std::vector<std::int32_t> delays_in(const Program& program, const Plan& plan, Id segment, FunctionKind kind) {
   const bool by_delay = kind == FunctionKind::forward || kind == FunctionKind::backward ||
                         kind == FunctionKind::backward_weight || is_optimizer(kind);
@@ -66,7 +66,7 @@ std::vector<std::int32_t> delays_in(const Program& program, const Plan& plan, Id
   return {delays.begin(), delays.end()};
 }
 
-// Says whether a step has calls of a function: where one microbatch adds to gradients, they leave once.
+// Returns false for functions that a step never calls.
 bool is_called(const Program& program, const Work& work, const Lowering& lowering, Id segment,
                FunctionKind kind, std::int64_t microbatches) {
   const std::vector<Id>& ops = program.segment(segment).ops(kind);
@@ -76,7 +76,7 @@ bool is_called(const Program& program, const Work& work, const Lowering& lowerin
   return microbatches > 1 || kind != FunctionKind::clear || !program.op(ops.front()).def->copies;
 }
 
-// Plans the functions of each segment, except for segments of which other ranks hold all instances.
+// Leaves out segments that are entirely on other ranks.
 void plan_functions(const Program& program, const Work& work, const Lowering& lowering, const Homes& around,
                     std::span<const std::int32_t> first_instance, Plan& plan) {
   for (Id segment = 0; segment < program.segment_count(); ++segment)

@@ -14,14 +14,14 @@ namespace {
 
 // ------------------------------------------------------------ initial content
 
-// Puts into memory what it holds before the first step.
+// Memory before the first step.
 
 void put_content(const Plan& plan, Id value, const Address& home, std::int32_t instance, ShadowMemory& memory,
                  std::int64_t version = 0) {
   memory.put(plan.resolve(instance, home), home.bytes, {value, instance, -1, version});
 }
 
-// Puts padding on all sides of gradients of steps that overlap.
+// Marks padding of gradients for all overlapping steps.
 void put_padding_at(const Plan& plan, Id value, std::int32_t instance, ShadowMemory& memory) {
   Call call;
   call.instance = instance;
@@ -30,7 +30,7 @@ void put_padding_at(const Plan& plan, Id value, std::int32_t instance, ShadowMem
     memory.put(plan.resolve(call, home, side), home.bytes, {value, instance, -1});
 }
 
-// Puts what lies between gradients that no step clears, and behind them.
+// Marks padding between gradients, and after the last, that no step clears.
 void put_padding(const Program& program, const Plan& plan, std::int32_t instance, ShadowMemory& memory) {
   for (const Id id : program.segment(plan.instances[instance].segment).values) {
     const Value& value = program.value(id);
@@ -53,8 +53,8 @@ void put_lasting(const Program& program, const Plan& plan, const ContentVersions
   }
 }
 
-// Puts this content: parameters and optimizer state exist before step one, and memory that has not been
-// written is zero, as padding must be; both sides of the staging area are the host's.
+// Parameters and optimizer state exist before step one; unwritten memory is zero, as padding must be; the
+// host writes both staging buffers.
 void put_initial_content(const Program& program, const Plan& plan, const ContentVersions& versions,
                          ShadowMemory& memory) {
   for (std::size_t i = 0; i < plan.instances.size(); ++i) {
@@ -62,7 +62,7 @@ void put_initial_content(const Program& program, const Plan& plan, const Content
     put_padding(program, plan, static_cast<std::int32_t>(i), memory);
     put_lasting(program, plan, versions, static_cast<std::int32_t>(i), memory);
   }
-  // A step takes this over from the one before; the first step may find any content.
+  // Values handed over from step to step may have any content in the first.
   for (Id id : program.segment(program.step_segment()).values)
     if (program.value(id).carried)
       memory.put(plan.resolve(Call{}, plan.home(id), 0), plan.home(id).bytes, {id, 0, -1, -1});
@@ -73,7 +73,7 @@ void append_when(const When& when, const QueueClocks& clocks, ProofState& state)
                                                          : when.ticket - clocks.first_ticket(when.queue)});
 }
 
-// Appends what a stretch of memory means for the step after this one, relative to it.
+// Appends what a stretch of memory means to the next step, relative to it.
 void append_stretch(std::int64_t at, const ShadowMemory::Stretch& stretch, const QueueClocks& clocks,
                     std::int64_t version, ProofState& state) {
   const Content& content = stretch.content;
@@ -153,7 +153,7 @@ void SumsOverRanks::begin(const Op& op, bool first, const Content& content) {
   summed_.erase({content.value, content.instance});
 }
 
-// Says whether ranks exchange the op's result.
+// Returns true if ranks communicate the op's result.
 bool SumsOverRanks::is_sent(const Op& op) const {
   const std::vector<Id>& ops = program_.segment(op.segment).ops(op.function);
   return std::any_of(ops.begin(), ops.end(), [&](Id id) {
@@ -161,7 +161,7 @@ bool SumsOverRanks::is_sent(const Op& op) const {
   });
 }
 
-// Says whether all that the op writes is a summand of each rank too, or its own: then it may read summands.
+// Returns true if all results are partial or vary: then the op may read partial sums.
 bool SumsOverRanks::keeps_apart(const Op& op, Id gradient) const {
   const std::vector<AxisPlacement>& placement = program_.value(gradient).placement;
   for (AxisId axis = 0; axis < placement.size(); ++axis)
@@ -173,7 +173,7 @@ bool SumsOverRanks::keeps_apart(const Op& op, Id gradient) const {
   return true;
 }
 
-// Checks a gradient that is a partial sum of each rank: it is summed once, after its last contribution.
+// A partial gradient must be summed exactly once, after its last contribution.
 void SumsOverRanks::check_use(FunctionKind kind, const Op& op, Access access, const Content& content) const {
   const bool summed = summed_.count({content.value, content.instance}) != 0;
   if (access == Access::update && summed)
@@ -191,13 +191,13 @@ void SumsOverRanks::check_use(FunctionKind kind, const Op& op, Access access, co
 
 void SumsOverRanks::exchange(FunctionKind kind, Access access, const Content& content) {
   if (program_.value(content.value).role != Role::gradient) return;
-  // Tied copies are summed before the ranks that hold summands of each.
+  // Tied copies are added before they are summed over ranks.
   if (kind != FunctionKind::tie) summed_.insert({content.value, content.instance});
   follow_parts(kind, access, content);
 }
 
-// Follows gradients kept in parts: all that was added to the whole is handed to the sum before it is cleared,
-// and before the step needs it.
+// Sharded gradients: all contributions must be reduced before the buffer is cleared, and before the step
+// needs the sum.
 void SumsOverRanks::follow_parts(FunctionKind kind, Access access, const Content& content) {
   const std::optional<ViewOf>& view = program_.value(content.value).view;
   if (!view || program_.value(view->whole).lifetime != ValueLifetime::unreduced) return;
@@ -221,7 +221,7 @@ void SumsOverRanks::append_state(std::vector<std::int64_t>& state) const {
 
 namespace {
 
-// Returns the calls of each queue; the saver's queue comes behind those of the plan.
+// Counts them by queue; the saver's comes last.
 std::vector<std::int64_t> calls_by_queue(const Plan& plan) {
   std::vector<std::int64_t> calls;
   for (const QueueInfo& queue : plan.queues) calls.push_back(queue.calls);
@@ -241,10 +241,10 @@ bool is_pass(FunctionKind kind) {
          kind == FunctionKind::backward_weight;
 }
 
-// Says whether ops of that kind find what the step's update has left.
+// Returns true if ops of that kind read what the update has written.
 bool behind_update(FunctionKind kind) { return kind == FunctionKind::periodic; }
 
-// Replays a transfer from another rank, or to it. That both mean the same is checked by plan/check_ranks.
+// That both ends mean the same is checked by check_ranks().
 void replay_transfer(OperandMemory& memory, const Call& call, const PlannedStep& step) {
   const PlannedOperand& operand = step.operands.front();
   if (step.exchange->kind == CommKind::send)
@@ -316,14 +316,12 @@ void CallReplay::replay(const Call& call, std::int64_t step, Round round) {
     called_.insert({of.function, of.piece});
 }
 
-// Reads the first operand and writes the last, which are one if the exchange works in place; and likewise
-// for what travels with it.
+// Reads the first operand and writes the last (the same if in place), and those merged with it.
 void CallReplay::replay_exchange(const Call& call, const PlannedStep& step) {
   const Op& op = program_.op(step.op);
   const FunctionKind kind = kind_of(call);
   const bool updates = is_optimizer(kind), carries = versions().carries_parameters(op);
-  // This is the version of what it carries; if a rank's part is padding alone, nothing there states a
-  // version.
+  // Returns the version that it carries; a shard of padding alone has none.
   std::int64_t version = is_update(kind) ? now() + 1 : now();
   for (std::size_t i = 0; i < step.operands.size(); ++i) {
     const PlannedOperand& operand = step.operands[i];
@@ -342,13 +340,13 @@ void CallReplay::replay_exchange(const Call& call, const PlannedStep& step) {
   }
 }
 
-// Replays a kernel; bit i of `first` says that the step begins the sum in operand i.
+// Bit i of `first`: this step begins the sum in operand i.
 void CallReplay::replay_kernel(const Call& call, const PlannedStep& step, std::uint32_t first) {
   const Op& op = program_.op(step.op);
   check_can_begin(op, step, first);
   const bool updates = is_update(kind_of(call));
   std::int64_t version = read_operands(call, step, first);
-  // Memory that a step clears to make copies of parameters in becomes as old as they are.
+  // Memory cleared for copies of parameters becomes as old as they are.
   if (op.def->clears && !updates) version = now();
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     if (op.operands[i] == none || op.access(i) == Access::read) continue;
@@ -360,14 +358,13 @@ void CallReplay::replay_kernel(const Call& call, const PlannedStep& step, std::u
   if (step.workspace.bytes > 0) memory_.spoil(call, step.workspace, {none, -2, -2}, "workspace");
 }
 
-// Returns how many updates before the step's own the version is that a call finds of what counts updates:
-// ops of `periodic` stand behind the update.
+// Returns how many updates old the version is that the call reads; ops of `periodic` run after the update.
 std::int64_t CallReplay::delay_of(const Call& call) const {
   const FunctionKind kind = kind_of(call);
   return is_pass(kind) ? plan_.instances[call.instance].delay : behind_update(kind) ? -1 : 0;
 }
 
-// Returns the version of parameters that are copies of what the step read.
+// Returns the version of copied parameters that the step read.
 std::int64_t CallReplay::read_operands(const Call& call, const PlannedStep& step, std::uint32_t first) {
   const Op& op = program_.op(step.op);
   const FunctionKind kind = kind_of(call);

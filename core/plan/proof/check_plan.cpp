@@ -1,4 +1,4 @@
-// Proves a plan: steps are replayed over shadow memory until it repeats.
+// Replays steps over shadow memory until the state repeats.
 #include "plan/proof/check_plan.hpp"
 
 #include <algorithm>
@@ -16,10 +16,10 @@ class Replay {
  public:
   Replay(const Program& program, const Plan& plan) : program_(program), plan_(plan), calls_(program, plan) {}
 
-  // A step that leaves memory as the one before did is repeated by the next: what is known to be done only
-  // grows from step to step, since the waits are the same. Staging has two sides, which only the host reads:
-  // each is written once at least. Steps that overlap have more sides than that, so as many of them must
-  // repeat; then the last ones end, others follow, and these end.
+  // A step that leaves memory as the one before did is repeated by the next, since waits are the same and
+  // what is known to be done only grows. Staging buffers alternate, and only the host reads them: each must
+  // be written at least once. Overlapping steps have more buffers, so that many steps must repeat; then a row
+  // of steps ends, and another follows and ends.
   void run() {
     check_lists(program_, plan_);
     if (!plan_.overlaps) {
@@ -44,7 +44,7 @@ class Replay {
     calls_.forget_what_is_not_kept();
   }
 
-  // Repeats steps from this one on, until memory is as it was before.
+  // Repeats steps from this one on until memory is as before.
   void repeat(std::int64_t first) {
     const std::int64_t most_steps = std::max(8, 3 * plan_.staging_copies);
     const std::size_t alike =
@@ -73,8 +73,8 @@ class Replay {
   const Program& program_;
   const Plan& plan_;
   CallReplay calls_;
-  std::int64_t step_ = 0;    // step that the round is of
-  std::int64_t rounds_ = 0;  // rounds so far, if steps overlap
+  std::int64_t step_ = 0;    // of the iteration
+  std::int64_t rounds_ = 0;  // so far, if steps overlap
 };
 
 }  // namespace
