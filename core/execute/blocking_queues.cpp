@@ -88,8 +88,9 @@ void BlockingQueues::run(QueueRun& queue) {
 void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
   const Call& call = *bound.call;
   const std::int64_t step = steps_.run(round).step;
-  if (call.unless && bound.known->ticket.reached(bound.known->ticket_of(round, call.unless->call))) return;
+  // Calls behind one that is left out rely on its wait for a save.
   if (saves_ && call.save_read >= 0) saves_->await(call.save_read);
+  if (call.unless && bound.known->ticket.reached(bound.known->ticket_of(round, call.unless->call))) return;
   watchers_.tell([&](Probe& probe, double at) { probe.begin_call(queue.index, call, step, at); });
   if (!queue.failed_by(round)) {
     const BoundSide& side = bound.side(step);

@@ -144,7 +144,7 @@ Assembly planned_on_cpu(const Case& layout, std::size_t way) {
   PlanMaker maker(std::make_shared<PlannedRecipe>(tiny_recipe(sets, layout.text + layout.offload), plugins(),
                                                   0, Purpose::training));
   std::optional<Assembly> made;
-  maker.make({{}, {0, way}}, true, made);
+  maker.make({{}, {0, way}}, {.far_ahead = true}, made);
   maker.prove(*made);
   return std::move(*made);
 }

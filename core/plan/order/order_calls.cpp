@@ -456,7 +456,8 @@ class CallOrder {
   static constexpr std::int32_t step_instance = 0;
 
   bool updates_at_once() const { return work_.period.at_once; }
-  // Has calls of `speculate` left out once the step's `update` has copied what `finish` found.
+  // Has calls of `speculate` left out once the step's `update` has copied what `finish` found, where one call
+  // is the whole function: all of it runs, or nothing.
   void leave_out_what_is_late() {
     const auto is_of = [&](const Call& call, FunctionKind kind, bool of_step) {
       return plan_.functions[call.function].kind == kind && (call.instance == step_instance) == of_step;
@@ -467,7 +468,8 @@ class CallOrder {
     if (known == plan_.calls.rend()) return;
     const Wait copied{known->queue, known->position, 0};
     for (Call& call : plan_.calls)
-      if (is_of(call, FunctionKind::speculate, false)) call.unless = copied;
+      if (is_of(call, FunctionKind::speculate, false) && piece_count(plan_, call.function) == 1)
+        call.unless = copied;
   }
 
   // Returns the first pass of a step that has gradients. Gradients of one step are there at a time: where
