@@ -370,7 +370,7 @@ TEST(BenchIo, TiersAreThoseThatSayIt) {
 TEST(BenchIo, AFolderThatIsNotThereIsNamed) {
   const Result result = prun({"bench", "io", "/no/such"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_NE(result.out.find("/no/such: No such file or directory; make that folder"), std::string::npos)
+  EXPECT_NE(result.out.find("/no/such of tier nvme: No such file or directory; create it"), std::string::npos)
       << result.out;
 }
 

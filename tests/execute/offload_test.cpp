@@ -744,8 +744,8 @@ TEST(Offload, ThePlanSaysWhatTheHostsMemoryHolds) {
   predicted.prediction->simulation.ranks[0].slowed = 0.25;
   const std::string text = offload_text(assembly, predicted);
   EXPECT_NE(
-      text.find("memory of the host 1.00 GiB a step and rank, at 2.0 GB/s (536.9 ms); sharing it and links "
-                "makes updates and copies 250.0 ms longer"),
+      text.find("memory of the host 1.00 GiB a step and rank, at 2.0 GB/s (537 ms); sharing it and links "
+                "makes updates and copies 250 ms longer"),
       std::string::npos)
       << text;
   predicted.prediction->host_bandwidth.reset();

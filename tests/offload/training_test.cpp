@@ -281,7 +281,7 @@ TEST(Drives, WhatCannotWorkIsRefusedBeforeAnythingRuns) {
   contains(refusal({}, "[[strategy]]\nplugin = 'offload'\noptimizer = 'nvme'\n"),
            "[tier.nvme] paths is empty");
   contains(refusal({"tier.nvme.paths=[/no/such]"}, text),
-           "/no/such: No such file or directory; make that folder");
+           "/no/such of tier nvme: No such file or directory; create it");
   contains(refusal({"tier.nvme.stripe_kib=6"}, text), "stripe_kib is 6; it must be a multiple of 4");
   contains(refusal({"device.plugin=nvme", "device.paths=[/tmp]"}, ""),
            "'nvme' keeps bytes and computes nothing; name a device that");
