@@ -19,7 +19,7 @@ namespace {
 
 // ------------------------------------------------------------ gathered squares
 
-// Lets ranks gather fp8 codes instead of bf16 weights (ZeRO-3 with `precision.weight_codes`): each rank
+// Lets ranks gather fp8 codes instead of bf16 weights (ZeRO-3 with `precision.cache_weights`): each rank
 // quantizes its shard once a step, where only products in fp8 read the parameter (prun/fp8_squares.hpp).
 //
 // A square of 128 × 128 has one scale, and shards end anywhere. So ranks first take the maximum of each

@@ -7,7 +7,7 @@
 namespace prun {
 
 // Where ranks keep weights in parts and gather them for each use, codes are what is gathered, and this pass
-// finds them there (placement/gathered_squares.hpp).
+// finds them there (placement/pack.cpp).
 //
 // Changes a placed program in which strategies have decided what is computed again and where values lie.
 // Forward takes codes of a weight by rows, the gradient of its input codes by columns. The numbers a step

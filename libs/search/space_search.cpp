@@ -14,7 +14,7 @@ namespace {
 
 // Collects the result of a search: the best, proven, and the results of the others.
 
-constexpr double same = 5e-3;        // part of a time or size that tables of three digits do not show
+constexpr double same = 5e-3;        // part of a time or size below which candidates count as one
 constexpr double batch_gain = 0.01;  // least gain of tokens a second for which a larger batch is taken
 
 class SearchResult {

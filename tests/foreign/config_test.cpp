@@ -403,7 +403,7 @@ TEST(Config, RefusesByNameWhatTheModelDoesNotCompute) {
       {"gemma3", "\"gelu_pytorch_tanh\"", "\"gelu\"", "'hidden_activation' is 'gelu'"},
       {"gemma3", "\"rope_theta\": 100.0,\n      \"rope_type\": \"default\"",
        "\"rope_theta\": 100.0, \"rope_type\": \"linear\", \"factor\": 2.0",
-       "'rope_parameters.sliding_attention.factor' is 2"},
+       "cannot read 'rope_parameters.sliding_attention.factor' = 2"},
       {"gemma3", "\"full_attention\",\n    \"sliding_attention\"", "\"full_attention\"",
        "'layer_types' lists 3 layers of 4"},
       {"qwen2_window", "\"use_sliding_window\": true", "\"use_sliding_window\": false",

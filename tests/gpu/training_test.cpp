@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"dropped_weights", "model.attention_dropout=0.2 model.dropout=0.1 batch.micro=2", ""},
         Case{"dropped_weights_in_windows",
              llama + " model.attention_dropout=0.3 model.window=9 model.score_softcap=2 "
-                     "data.documents=apart data.end_of_text=7",
+                     "data.mask_documents=true data.end_of_text=7",
              ""},
         Case{"dropped_weights_of_masked_tokens", bert + " model.attention_dropout=0.2", ""},
         Case{"modernbert", modernbert, ""},

@@ -157,7 +157,7 @@ JsonWriter& JsonWriter::write_real(Real number) {
 inline JsonWriter& JsonWriter::real(double number) {
   value(number);
   const std::size_t start = text_.find_last_of(",:[") + 1;
-  if (text_.find_first_of(".e", start) == std::string::npos) text_ += ".0";
+  if (std::isfinite(number) && text_.find_first_of(".e", start) == std::string::npos) text_ += ".0";
   return *this;
 }
 

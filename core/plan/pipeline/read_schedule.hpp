@@ -44,13 +44,13 @@ std::string describe(const ScheduleCall& call);
 std::string schedule_problem(ScheduleInterface& schedule, const ScheduleShape& shape,
                              const std::string& name);
 
-// Returns the calls of every rank. Each stage must be placed once; each pass of each chunk and microbatch
-// must occur once, after what it needs; and ranks must not deadlock. Throws bad_input that names schedule,
-// rank and call.
 struct ScheduleTraits {
   bool split = false;  // a backward is backward_input and backward_weight
   Delay delay = Delay::nothing;
 };
+// Returns the calls of every rank. Each stage must be placed once; each pass of each chunk and microbatch
+// must occur once, after what it needs; and ranks must not deadlock. Throws bad_input that names schedule,
+// rank and call.
 PipelineOrder read_schedule(ScheduleInterface& schedule, const ScheduleShape& shape, ScheduleTraits traits,
                             const std::string& name);
 

@@ -321,7 +321,7 @@ void CallReplay::replay_exchange(const Call& call, const PlannedStep& step) {
   const Op& op = program_.op(step.op);
   const FunctionKind kind = kind_of(call);
   const bool updates = is_optimizer(kind), carries = versions().carries_parameters(op);
-  // Returns the version that it carries; a shard of padding alone has none.
+  // This is the version that it carries; a shard of padding alone has none.
   std::int64_t version = is_update(kind) ? now() + 1 : now();
   for (std::size_t i = 0; i < step.operands.size(); ++i) {
     const PlannedOperand& operand = step.operands[i];

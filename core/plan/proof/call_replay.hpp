@@ -201,7 +201,7 @@ class CallReplay {
   const Plan& plan_;
   QueueClocks clocks_;
   OperandMemory memory_;
-  Numbered<SumsOverRanks> sums_;  // by step modulo `sides`
+  Numbered<SumsOverRanks> sums_;  // by step modulo `staging_copies`
   CalledPieces called_;
 };
 
