@@ -1,6 +1,7 @@
 #include "plan/plan.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace prun {
 
@@ -18,6 +19,13 @@ std::int32_t Plan::find(FunctionKind kind, std::int32_t instance) const {
         (functions[f].delay < 0 || functions[f].delay == instances[instance].delay))
       return static_cast<std::int32_t>(f);
   return -1;
+}
+
+std::int32_t Plan::speculated() const {
+  std::set<std::int32_t> updated;
+  for (const Call& call : calls)
+    if (functions[call.function].kind == FunctionKind::settle) updated.insert(call.instance);
+  return static_cast<std::int32_t>(updated.size());
 }
 
 std::int32_t Plan::carrier_of(Id segment) const {

@@ -248,6 +248,8 @@ struct Plan {
   std::span<const PlannedStep> steps(const Call& call) const;
   // Returns the instance that has a segment's carried values: its own, or a stub; -1: none is here.
   std::int32_t carrier_of(Id segment) const;
+  // Returns how many instances are updated speculatively.
+  std::int32_t speculated() const;
   // Returns -1 if there is none.
   std::int32_t find(FunctionKind kind, std::int32_t instance) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,9 @@ class Speculation {
         device_(device),
         segments_(program.segments()),
         keep_(on_host("keep")),
-        clip_(on_host("clip")) {}
+        clip_(on_host("clip")) {
+    find_late();
+  }
 
   void run() {
     bool any = false;
@@ -42,11 +45,33 @@ class Speculation {
     return none;
   }
 
+  // Finds the numbers on the host that are not known before the norm: what an op behind `begin` changes.
+  void find_late() {
+    std::set<Id> changed;
+    for (const ProgramView::Op& op : program_.view().ops) {
+      const OpInfo& info = op.info;
+      if (info.segment == step().id() &&
+          (info.function == FunctionKind::load || info.function == FunctionKind::begin))
+        continue;
+      for (std::uint64_t i = 0; i < info.operands.size; ++i)
+        if (info.def->operands[i].access != Access::read) changed.insert(info.operands.data[i]);
+    }
+    for (const Id id : step().operations(FunctionKind::update))
+      if (const std::vector<Id> copy = operands_of(program_.op(id)); changed.count(copy.front()) != 0)
+        late_.insert(copy.back());
+  }
+
+  // Returns whether an op reads a number that is late, beside the two that the norm decides.
+  bool reads_late(const OpInfo& op) const {
+    return std::any_of(op.operands.begin(), op.operands.end(),
+                       [&](Id id) { return id != keep_ && id != clip_ && late_.count(id) != 0; });
+  }
+
   // Ops of `update` may run twice if each leaves everything as it is where `keep` is 0.
   bool may_speculate(const std::vector<Id>& ops) const {
-    return keep_ != none && !ops.empty() && std::all_of(ops.begin(), ops.end(), [&](Id id) {
+    return keep_ != none && clip_ != none && !ops.empty() && std::all_of(ops.begin(), ops.end(), [&](Id id) {
              const OpInfo op = program_.op(id);
-             bool keeps = op.def->exchange == nullptr && !op.def->copies;
+             bool keeps = op.def->exchange == nullptr && !op.def->copies && !reads_late(op);
              for (std::uint64_t i = 0; i < op.operands.size; ++i)
                keeps &= op.def->operands[i].access != Access::write;
              return keeps && std::find(op.operands.begin(), op.operands.end(), keep_) != op.operands.end();
@@ -58,7 +83,7 @@ class Speculation {
     step().run_on(FunctionKind::speculate, device_);
     for (const Id id : step().operations(FunctionKind::update)) {
       const std::vector<Id> copy = operands_of(program_.op(id));
-      if (copy.back() == keep_ || copy.back() == clip_) continue;
+      if (late_.count(copy.back()) != 0) continue;
       program_.erase(id);
       step().insert_on(FunctionKind::speculate, none, "copy", {copy.front(), copy.back()});
     }
@@ -134,6 +159,7 @@ class Speculation {
   const std::int32_t device_;
   const std::vector<Segment> segments_;
   const Id keep_, clip_;
+  std::set<Id> late_;
   Id halt_ = none, beyond_ = none;
 };
 

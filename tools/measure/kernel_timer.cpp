@@ -65,11 +65,19 @@ void KernelTimer::forget() {
     for (Times& times : calls) times.seconds.clear();
 }
 
+namespace {
+
+// Returns whether a function's kernels do what they cost: of `speculate` and `settle` one does, as the norm
+// is.
+bool does_all(FunctionKind kind) { return kind != FunctionKind::speculate && kind != FunctionKind::settle; }
+
+}  // namespace
+
 std::vector<KernelTime> KernelTimer::result(const Assembly& assembly) const {
   const Shares share = shares();
   ByShape by_shape;
   for (std::size_t f = 0; f < plan_.functions.size(); ++f)
-    for (std::size_t p = 0; p < share[f].size(); ++p) {
+    for (std::size_t p = 0; p < share[f].size() && does_all(plan_.functions[f].kind); ++p) {
       const Piece& piece = plan_.functions[f].pieces[p];
       for (auto s = static_cast<std::size_t>(piece.first); s < static_cast<std::size_t>(piece.last); ++s)
         add(assembly, plan_.functions[f].steps[s], times_[first_[f] + s], share[f][p], by_shape);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "train/assemble/memory_fit.hpp"
 #include "train/assemble/one_host.hpp"
@@ -32,12 +31,7 @@ bool there_is_room(const Assembly& assembly) {
 // Returns the most instances that a plan updates speculatively.
 std::int32_t speculated_in(const Assembly& assembly) {
   std::int32_t most = 0;
-  for (const Plan& plan : assembly.plans()) {
-    std::set<std::int32_t> instances;
-    for (const Call& call : plan.calls)
-      if (call.unless) instances.insert(call.instance);
-    most = std::max(most, static_cast<std::int32_t>(instances.size()));
-  }
+  for (const Plan& plan : assembly.plans()) most = std::max(most, plan.speculated());
   return most;
 }
 
@@ -138,8 +132,9 @@ void FittingSearch::make_with_room(const PlannedChoice& choice) {
   spare_ = {true, std::numeric_limits<std::int32_t>::max()};
   maker_.make(choice, spare_, made_);
   const std::int32_t most = speculated_in(*made_);
-  for (std::int32_t quarters = 4; quarters > 0 && most > 0 && !host_has_room(*made_);) {
-    spare_.speculated = most * --quarters / 4;
+  for (const std::int32_t fewer : {most * 3 / 4, most / 2, most / 4, 0}) {
+    if (most == 0 || fewer == spare_.speculated || host_has_room(*made_)) continue;
+    spare_.speculated = fewer;
     maker_.make(choice, spare_, made_);
   }
   spare_.far_ahead = !uses_drives(*made_) || there_is_room(*made_);

@@ -203,9 +203,12 @@ void check_units(const Assembly& assembly, const Exchange& exchange) {
 }
 
 // Makes the topic of what is chosen to fit, which depends on the memory that a rank finds.
-Topic fitting_topic(const Program& program) {
+Topic fitting_topic(const Assembly& assembly) {
   Topic topic{"fit their plans into memory in other ways", {}, "say in the recipe what lies where"};
-  for (const std::string& said : program.requests().said_to_fit) topic.facts.emplace_back("the choice", said);
+  for (const std::string& said : assembly.program().requests().said_to_fit)
+    topic.facts.emplace_back("the choice", said);
+  topic.facts.emplace_back("speculative updates (speculate = \"none\" of offload has none)",
+                           std::to_string(assembly.plan().speculated()));
   return topic;
 }
 
@@ -216,9 +219,8 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
               "start all ranks with the same recipe, the same --set and the same prun"};
   plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
   compare("plan", assembly.mesh().ranks(),
-          {devices_topic(assembly.recipe()), open_settings_topic(assembly.recipe()),
-           fitting_topic(assembly.program()), arithmetic_topic(assembly.device_infos()), plans,
-           builds_topic(plugins)},
+          {devices_topic(assembly.recipe()), open_settings_topic(assembly.recipe()), fitting_topic(assembly),
+           arithmetic_topic(assembly.device_infos()), plans, builds_topic(plugins)},
           exchange);
   check_units(assembly, exchange);
 }
