@@ -67,9 +67,8 @@ void KernelTimer::forget() {
 
 namespace {
 
-// Returns whether a function's kernels do what they cost: of `speculate` and `settle` one does, as the norm
-// is.
-bool does_all(FunctionKind kind) { return kind != FunctionKind::speculate && kind != FunctionKind::settle; }
+// Returns whether a function's kernels do all that they are for: `settle` finds updates complete.
+bool does_all(FunctionKind kind) { return kind != FunctionKind::settle; }
 
 }  // namespace
 
