@@ -161,6 +161,9 @@ TEST(SpeculationInAPlan, HoldsAsManyLayersAsThereIsRoomFor) {
   const Planned some = planned(true, {"device.plan_gib=" + std::to_string(room / (1 << 30))});
   EXPECT_GT(some.held, 0);
   EXPECT_LT(some.held, speculating.held);
+  constexpr std::int64_t numbers = 4096;  // bytes that they take even if no layer has room
+  const double least = static_cast<double>(waiting.needed + numbers);
+  EXPECT_EQ(planned(true, {"device.plan_gib=" + std::to_string(least / (1 << 30))}).held, 0);
 }
 
 }  // namespace

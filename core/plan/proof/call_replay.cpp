@@ -53,6 +53,15 @@ void put_lasting(const Program& program, const Plan& plan, const ContentVersions
   }
 }
 
+bool uses(const Plan& plan, Id value) {
+  return std::any_of(plan.functions.begin(), plan.functions.end(), [&](const PlannedFunction& function) {
+    return std::any_of(function.steps.begin(), function.steps.end(), [&](const PlannedStep& step) {
+      return std::any_of(step.operands.begin(), step.operands.end(),
+                         [&](const PlannedOperand& operand) { return operand.value == value; });
+    });
+  });
+}
+
 // Parameters and optimizer state exist before step one; unwritten memory is zero, as padding must be; the
 // host writes both staging buffers.
 void put_initial_content(const Program& program, const Plan& plan, const ContentVersions& versions,
@@ -64,7 +73,7 @@ void put_initial_content(const Program& program, const Plan& plan, const Content
   }
   // Values handed over from step to step may have any content in the first.
   for (Id id : program.segment(program.step_segment()).values)
-    if (program.value(id).carried)
+    if (program.value(id).carried && uses(plan, id))
       memory.put(plan.resolve(Call{}, plan.home(id), 0), plan.home(id).bytes, {id, 0, -1, -1});
 }
 
