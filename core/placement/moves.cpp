@@ -208,8 +208,8 @@ bool LeavingGradients::reads_what_leaves(Id op) const {
   return std::any_of(operands.begin(), operands.end(), [&](Id id) { return leaving_.count(id) != 0; });
 }
 
-// Whether the step is kept is unknown yet: count non-finite numbers in all gradients unless the step is
-// masked anyway.
+// It is unknown yet whether the step is kept: this counts non-finite numbers in all gradients unless the step
+// is masked anyway.
 void LeavingGradients::move_op(Id id) {
   const Id keep = program_.runtime("keep"), halt = program_.runtime("halt");
   std::vector<Id> operands = program_.op(id).operands;
@@ -369,24 +369,15 @@ class Moves {
   bool stay_ = false;  // some gradients stay on the device, and are measured only at the end
 };
 
-bool writes(const Program& program, Id segment, FunctionKind kind, Id value) {
-  const std::vector<Id>& ops = program.segment(segment).ops(kind);
-  return std::any_of(ops.begin(), ops.end(), [&](Id id) {
-    const Op& op = program.op(id);
-    for (std::size_t i = 0; i < op.operands.size(); ++i)
-      if (op.operands[i] == value && op.access(i) == Access::write) return true;
-    return false;
-  });
-}
-
-// Has what `speculate` reads and `settle` writes carried from step to step.
+// Has runtime numbers that `settle` writes carried to the next step's `speculate`.
 void carry_outcomes(Program& program) {
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
-    for (const Id op : program.segment(segment).ops(FunctionKind::speculate))
-      for (const Id value : program.op(op).operands)
-        if (value != none && program.value(value).role == Role::runtime &&
-            writes(program, segment, FunctionKind::settle, value))
-          program.value(value).carried = true;
+    for (const Id id : program.segment(segment).ops(FunctionKind::settle)) {
+      const Op& op = program.op(id);
+      for (std::size_t i = 0; i < op.operands.size(); ++i)
+        if (op.access(i) == Access::write && program.value(op.operands[i]).role == Role::runtime)
+          program.value(op.operands[i]).carried = true;
+    }
 }
 
 }  // namespace

@@ -16,14 +16,6 @@ struct Stay {
   std::ptrdiff_t arrives = 0, updated = 0;
 };
 
-bool touches_arrived(const PlannedFunction& function) {
-  return std::any_of(function.steps.begin(), function.steps.end(), [](const PlannedStep& step) {
-    return std::any_of(step.operands.begin(), step.operands.end(), [](const PlannedOperand& operand) {
-      return operand.value != none && operand.address.region == Region::arrived;
-    });
-  });
-}
-
 // Returns the stays of instances that have any, in the order in which they begin.
 std::vector<Stay> stays_in_turn(const Plan& plan, const std::vector<std::int64_t>& bytes) {
   Numbered<bool> touches;
@@ -42,20 +34,27 @@ std::vector<Stay> stays_in_turn(const Plan& plan, const std::vector<std::int64_t
 
 }  // namespace
 
-TimeSlots arrived_time_slots(const Plan& plan, std::vector<std::int64_t> bytes) {
+bool touches_arrived(const PlannedFunction& function) {
+  return std::any_of(function.steps.begin(), function.steps.end(), [](const PlannedStep& step) {
+    return std::any_of(step.operands.begin(), step.operands.end(), [](const PlannedOperand& operand) {
+      return operand.value != none && operand.address.region == Region::arrived;
+    });
+  });
+}
+
+TimeSlots arrived_time_slots(const Plan& plan, const std::vector<std::int64_t>& bytes) {
   constexpr std::size_t ahead = 2;
   const std::vector<Stay> all = stays_in_turn(plan, bytes);
-  NeededTogether together(bytes);
+  std::vector<std::int64_t> held(bytes.size());
+  for (const Stay& stay : all)
+    held[static_cast<std::size_t>(stay.instance)] = bytes[static_cast<std::size_t>(stay.instance)];
+  NeededTogether together(held);
   for (std::size_t i = 0; i < all.size(); ++i)
     for (std::size_t later = i + 1; later < all.size(); ++later)
       if (later - i <= ahead || all[later].arrives <= all[i].updated)
         together.add(all[i].instance, all[later].instance);
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    if (std::none_of(all.begin(), all.end(),
-                     [&](const Stay& stay) { return stay.instance == static_cast<std::int32_t>(i); }))
-      bytes[i] = 0;
-  Offsets offsets = assign_offsets(bytes, together.conflicts(bytes.size()));
-  return {std::move(bytes), std::move(offsets)};
+  Offsets offsets = assign_offsets(held, together.conflicts(held.size()));
+  return {std::move(held), std::move(offsets)};
 }
 
 }  // namespace prun

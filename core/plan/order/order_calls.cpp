@@ -447,7 +447,6 @@ class CallOrder {
     for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::diagnose, i);
     if (!updates_at_once()) updates_.update_the_rest();
     for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::periodic, i);
-    leave_out_what_is_late();
     add_behind(FunctionKind::report, CallGroup::reported);
     if (plan_.overlaps) overlap_steps(work_, groups_, plan_);
   }
@@ -456,21 +455,6 @@ class CallOrder {
   static constexpr std::int32_t step_instance = 0;
 
   bool updates_at_once() const { return work_.period.at_once; }
-  // Has calls of `speculate` left out once the step's `update` has copied what `finish` found, where one call
-  // is the whole function: all of it runs, or nothing.
-  void leave_out_what_is_late() {
-    const auto is_of = [&](const Call& call, FunctionKind kind, bool of_step) {
-      return plan_.functions[call.function].kind == kind && (call.instance == step_instance) == of_step;
-    };
-    const auto known = std::find_if(plan_.calls.rbegin(), plan_.calls.rend(), [&](const Call& call) {
-      return is_of(call, FunctionKind::update, true);
-    });
-    if (known == plan_.calls.rend()) return;
-    const Wait copied{known->queue, known->position, 0};
-    for (Call& call : plan_.calls)
-      if (is_of(call, FunctionKind::speculate, false) && piece_count(plan_, call.function) == 1)
-        call.unless = copied;
-  }
 
   // Returns the first pass of a step that has gradients. Gradients of one step are there at a time: where
   // passes of several steps are at work, a forward has none.

@@ -34,9 +34,11 @@ TimeSlots unreduced_time_slots(const Plan& plan, const Work& work, std::span<con
                                std::vector<std::int64_t> bytes);
 // Places gradients on their way: while those of a bundle travel in another type, the next ones are converted.
 TimeSlots bucket_time_slots(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes);
-// Places gradients that have left, until their updates; it needs plan.calls. While one instance's is updated,
-// the next one's arrives, and that of the one behind it.
-TimeSlots arrived_time_slots(const Plan& plan, std::vector<std::int64_t> bytes);
+// Returns true if a function touches values that are held for updates.
+bool touches_arrived(const PlannedFunction& function);
+// Places what is held for updates; it needs plan.calls. While one instance's is updated, the next one's
+// arrives, and that of the one behind it.
+TimeSlots arrived_time_slots(const Plan& plan, const std::vector<std::int64_t>& bytes);
 // Places copies for updates; it needs plan.calls. While one instance is updated on another device, the next
 // one's gradients come there and the parameters of the one before go back. More at a time would hide nothing
 // more. Where each comes in three pieces or more, the next one's first piece comes when this one's first has

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "plan/instances.hpp"
+#include "plan/order/time_slots.hpp"
 
 namespace prun {
 namespace {
@@ -59,14 +60,9 @@ bool UpdateCalls::is_put_off(std::int32_t instance) const {
   return place > 0 && place % one_in == 0 && is_updated_elsewhere(instance) && !reads_arrived(instance);
 }
 
-// Says whether an update reads gradients whose memory others have behind it.
+// Returns true if an update reads gradients whose memory others have behind it.
 bool UpdateCalls::reads_arrived(std::int32_t instance) const {
-  const std::vector<PlannedStep>& steps = plan_.functions[plan_.find(FunctionKind::update, instance)].steps;
-  return std::any_of(steps.begin(), steps.end(), [](const PlannedStep& step) {
-    return std::any_of(step.operands.begin(), step.operands.end(), [](const PlannedOperand& operand) {
-      return operand.value != none && operand.address.region == Region::arrived;
-    });
-  });
+  return touches_arrived(plan_.functions[plan_.find(FunctionKind::update, instance)]);
 }
 
 bool UpdateCalls::is_updated_elsewhere(std::int32_t instance) const {

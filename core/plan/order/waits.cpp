@@ -147,6 +147,29 @@ class Waits {
 
 }  // namespace
 
-void derive_waits(const Program& program, Plan& plan) { Waits(program, plan).run(); }
+namespace {
+
+// Has calls of `speculate` left out once the step's `update` has copied what `finish` found, where one call
+// is the whole function: all of it runs, or nothing.
+void leave_out_what_is_late(Plan& plan) {
+  constexpr std::int32_t step_instance = 0;
+  const auto is_of = [&](const Call& call, FunctionKind kind, bool of_step) {
+    return plan.functions[call.function].kind == kind && (call.instance == step_instance) == of_step;
+  };
+  const auto known = std::find_if(plan.calls.rbegin(), plan.calls.rend(),
+                                  [&](const Call& call) { return is_of(call, FunctionKind::update, true); });
+  if (known == plan.calls.rend()) return;
+  const Wait copied{known->queue, known->position, 0};
+  for (Call& call : plan.calls)
+    if (is_of(call, FunctionKind::speculate, false) && plan.functions[call.function].pieces.size() == 1)
+      call.unless = copied;
+}
+
+}  // namespace
+
+void derive_waits(const Program& program, Plan& plan) {
+  Waits(program, plan).run();
+  leave_out_what_is_late(plan);
+}
 
 }  // namespace prun
