@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// What is sharded besides optimizer state.
+// This is sharded besides optimizer state.
 struct KeptParts {
   bool gradients = false, parameters = false;
 };

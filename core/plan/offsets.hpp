@@ -12,7 +12,7 @@ inline constexpr std::int64_t alignment = 256;
 constexpr std::int64_t align(std::int64_t bytes, std::int64_t unit = alignment) {
   return (bytes + unit - 1) / unit * unit;
 }
-// Of transfers from and to drives, on the drive and in memory.
+// Transfers from and to drives have it, on the drive and in memory.
 inline constexpr std::int64_t drive_alignment = 4096;
 
 // For each thing, those that need memory at the same time; each pair is added once.

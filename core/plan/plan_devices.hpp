@@ -1,5 +1,5 @@
-// What planning knows of a rank's devices and of the recipe's settings. Example: a plan for two GPUs of
-// another machine takes kernels and thread counts from PlanDevice, without either GPU.
+// States what planning knows of a rank's devices and of the recipe's settings. Example: a plan for two GPUs
+// of another machine takes kernels and thread counts from PlanDevice, without either GPU.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,8 @@
 namespace prun {
 namespace {
 
-// Of the larger buffer. With smaller chunks the latency of an operation shows; with larger ones the copies of
-// the first and last chunk.
+// This is the larger buffer's size. With smaller chunks the latency of an operation shows; with larger ones
+// the copies of the first and last chunk.
 constexpr std::int64_t chunk_bytes = std::int64_t{4} << 20;
 constexpr std::int64_t alignment = 64;
 

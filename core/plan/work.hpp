@@ -1,5 +1,5 @@
-// What a rank does with each microbatch: the input of planning. Example: rank 0 of `1f1b` with two stages has
-// one chunk, instances 0 to 2, sends to coordinate 1, and the order F0 F1 B0 F2 B1 …
+// Lists what a rank does with each microbatch: the input of planning. Example: rank 0 of `1f1b` with two
+// stages has one chunk, instances 0 to 2, sends to coordinate 1, and the order F0 F1 B0 F2 B1 …
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ double bubble_of(const PipelineOrder& order);
 std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int width,
                  std::int32_t first_rank = 0);
 
-// What a call waits for: a pass of the stage before or after.
+// A call waits for this: a pass of the stage before or after.
 struct Awaited {
   bool backward = false;
   std::int32_t stage = 0;

@@ -67,10 +67,10 @@ class ViewWindows {
 
 // ------------------------------------------------------------ operand memory
 
-// What the replay of a step depends on, relative to the step.
+// The replay of a step depends on this, relative to the step.
 using ProofState = std::vector<std::int64_t>;
 
-// What operands find in memory, and leave there.
+// Follows what operands find in memory, and leave there.
 class OperandMemory {
  public:
   // Begins with memory before the first step. The accessing call is the current one of `clocks`.

@@ -1,5 +1,5 @@
-// What bytes hold, in the proof of a plan. Example: {value = block.x, instance = 3, microbatch = 1, version =
-// 7}: the input of layer 3, microbatch 1, of step 7.
+// States what bytes hold, in the proof of a plan. Example: {value = block.x, instance = 3, microbatch = 1,
+// version = 7}: the input of layer 3, microbatch 1, of step 7.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Content {
   }
 };
 
-// What a value's version counts.
+// A value's version counts these.
 enum class Counts : std::uint8_t {
   steps,    // it is written in each step
   updates,  // parameters, masters, moments, and their copies

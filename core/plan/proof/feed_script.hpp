@@ -15,7 +15,7 @@ struct FedPiece {
   std::size_t number = 0;  // of the wait or work; collectives of the call, up to and with this piece
 };
 
-// What a call hands over besides its waits.
+// A call hands this over besides its waits.
 struct FedCall {
   std::size_t works = 0, exchanges = 0;
   bool one_by_one = false;  // collectives start one by one
