@@ -42,6 +42,14 @@ __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
+// Stores four matrices of 8 x 8 to shared memory: the reverse of load_matrices() (tensor_core.cuh).
+__device__ __forceinline__ void store_matrices(void* row, const std::uint32_t (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(row))),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
 // Is a barrier in shared memory that opens when the given number has arrived, turn after turn.
 struct Gate {
   std::uint64_t* at;
@@ -68,6 +76,12 @@ struct Gate {
           : "memory");
   }
 };
+
+// Meets so many threads of a block, in whole warps, at its barrier of that number; 0 is that of all threads.
+template <int threads>
+__device__ __forceinline__ void meet_threads(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
+}
 
 // These set the registers of each thread of four warps, all of which must call it: some give back, others
 // take.

@@ -116,7 +116,7 @@ void launch_warps(const Job& job, const RowGroups& groups, std::int64_t most_til
 #ifdef PRUN_WARPGROUPS
 template <class Job>
 void launch_pairs(const Job& job, const RowGroups& groups, std::int64_t most_tiles, Stream stream) {
-  const int stages = stages_here(groups.groups, all_strips_bytes);
+  const int stages = stages_here(groups.groups, all_strips_bytes<Job>);
   const std::int64_t pairs = std::min<std::int64_t>(multiprocessors() / pair_blocks, most_tiles);
   cudaLaunchAttribute together;
   together.id = cudaLaunchAttributeClusterDimension;
@@ -125,7 +125,7 @@ void launch_pairs(const Job& job, const RowGroups& groups, std::int64_t most_til
   how.gridDim = grid_of(pairs * pair_blocks);
   how.blockDim = threads + pair_copiers;
   how.dynamicSmemBytes = static_cast<std::size_t>(
-      with_memory(pair_kernel<Job>, stages, all_strips_bytes + Schedule::bytes(groups.groups)));
+      with_memory(pair_kernel<Job>, stages, all_strips_bytes<Job> + Schedule::bytes(groups.groups)));
   how.stream = stream;
   how.attrs = &together;
   how.numAttrs = 1;
@@ -143,7 +143,7 @@ void launch(const Job& job, const RowGroups& groups, std::int64_t most_tiles,
   if (most_tiles == 0) return;
 #ifdef PRUN_WARPGROUPS
   if (form == GroupedForm::pairs && groups.rows > 0 && has_pairs() &&
-      stages_here(groups.groups, all_strips_bytes) >= 3)
+      stages_here(groups.groups, all_strips_bytes<Job>) >= 3)
     return launch_pairs(job, groups, most_tiles, stream);
 #endif
   launch_warps(job, groups, most_tiles, stream);

@@ -17,7 +17,7 @@ struct RightTensor {
 template <bool turned>
 struct RowsJob {
   static constexpr bool left_turned = false, right_turned = turned;
-  using Staged = bf16;  // the type that results are put in order in
+  static constexpr int strip_row = 256;  // bytes of a row of results at a time, in pairs
   GroupedProduct call;
 
   __device__ int height(int own) const { return own; }
@@ -107,7 +107,7 @@ struct TurnedRows {
 template <class S>
 struct SumsJob {
   static constexpr bool left_turned = true, right_turned = true;
-  using Staged = float;  // keeps them unrounded: they are rounded once, with the value they are added to
+  static constexpr int strip_row = 512;  // what all columns in 16 bits are added to is copied ahead
   GroupedSums<S> call;
 
   __device__ int height(int own) const { return own > 0 || call.sum.begins ? static_cast<int>(call.m) : 0; }

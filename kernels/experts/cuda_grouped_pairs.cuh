@@ -9,7 +9,12 @@
 namespace prun::cuda::tensor_grouped_parts {
 
 inline constexpr int pair_blocks = 2, pair_copiers = 128;
-inline constexpr int strip_bytes = 4096, all_strips_bytes = threads / 32 * strip_bytes;
+
+// Counts bytes of what a warp takes results to memory by (Results), and those of all warps.
+template <class Job>
+inline constexpr int strip_bytes = 16 * Job::strip_row;
+template <class Job>
+inline constexpr int all_strips_bytes = threads / 32 * strip_bytes<Job>;
 
 // A right factor is copied in boxes of this many rows: of its 256 rows, or of a panel.
 template <class Job>
@@ -84,16 +89,17 @@ __device__ __forceinline__ void copy_pair(const Job& job, const CUtensorMap& map
   }
 }
 
-// Clears the rows of a stage's right factor that are not the group's: they may hold anything.
+// Clears the rows of a stage's right factor that are not the group's: they may hold anything. Both halves of
+// the threads that multiply do so, each before its own products.
 __device__ __forceinline__ void clear_rows(bf16* panels, int from) {
   constexpr int chunks = depth / 8, of_row = columns / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < (depth - from) * of_row; i += threads) {
+  for (int i = thread_modulo(128); i < (depth - from) * of_row; i += 128) {
     const int row = from + i / of_row, chunk = i % of_row;
     bf16* const at = SharedRows<depth>{panels + chunk / chunks * panel}.at(row, chunk % chunks);
     *reinterpret_cast<uint4*>(at) = uint4{0, 0, 0, 0};
   }
   show_to_warpgroups();
-  asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");  // waits for the threads that multiply
+  meet_threads<128>(1 + thread_over(128));
 }
 
 // Holds four warps' 64 rows and all columns.
@@ -131,8 +137,8 @@ struct PairConsumer {
       gates.full(from.now).wait(turn);
       show_to_warpgroups();
       const int rows_there = Job::right_rows(tile, step);
-      if (rows_there < depth) clear_rows(from.stage() + rows * depth, max(rows_there, 0));
       if constexpr (multiplies) {
+        if (rows_there < depth) clear_rows(from.stage() + rows * depth, max(rows_there, 0));
         sums.template add<Job>(from.stage(), step == 0);
         wait_products<1>();
       }
@@ -148,115 +154,123 @@ struct PairConsumer {
 };
 
 // ---------------------------------------------------------------- results
-// A strip is a warp's 16 rows of a part of its tile, in memory that only it uses: values come from threads
-// that have two columns of eight rows, and go as whole rows. Chunks of 16 bytes have changed places.
-template <class Staged>
-struct Strip {
-  unsigned char* memory;
-  static constexpr int width = strip_bytes / 16 / static_cast<int>(sizeof(Staged)),
-                       chunk = 16 / sizeof(Staged);
-
-  __device__ Staged* at(int row, int column) const {
-    return reinterpret_cast<Staged*>(memory + row * (strip_bytes / 16) + (column / chunk ^ (row & 7)) * 16) +
-           column % chunk;
-  }
-  __device__ void put(const WarpgroupSums& sums, int part) const {
-    const int row = thread_modulo(32) / 4, column = thread_modulo(4) * 2;
-#pragma unroll
-    for (int j = 0; j < width / 8; ++j)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float(&four)[4] = sums.of[part * width / 8 + j];
-        store_lanes(at(row + 8 * r, 8 * j + column), Lanes<float, 2>{{four[2 * r], four[2 * r + 1]}});
-      }
-  }
-  template <int count>
-  __device__ Lanes<float, count> take(int row, int column) const {
-    Lanes<float, count> taken;
-#pragma unroll
-    for (int i = 0; i < count; i += chunk) {
-      const Lanes<float, chunk> some = load_lanes<chunk>(at(row, column + i));
-#pragma unroll
-      for (int e = 0; e < chunk; ++e) taken[i + e] = some[e];
-    }
-    return taken;
-  }
-};
-
-// Says where a lane stores of a strip: the same columns in every `apart`-th row, in whole accesses.
-template <class Out, int width>
-struct RowsOfLane {
-  static constexpr int count = 16 / sizeof(Out), lanes = width / count, apart = 32 / lanes;
-  __device__ static int first() { return thread_modulo(32) / lanes; }
-  __device__ static int column() { return thread_modulo(lanes) * count; }
-};
-
-// Stores a warp's results part after part. The values they are added to are read some parts ahead, those of
-// the first parts by begin(), so that no thread waits for them; with outputs in 32 bits there are no
-// registers for that.
+// Takes a warp's 16 rows of results to memory by way of a strip of shared memory that only this warp uses:
+// the threads have two columns of a row each, and memory is written in whole rows. What the first part of a
+// tile's columns is added to is copied to the strip while the tile is multiplied.
 template <class Job>
 class Results {
  public:
-  using Out = std::remove_pointer_t<decltype(std::declval<Job>().outputs(std::declval<Tile>()))>;
-  using Own = Strip<typename Job::Staged>;
-  using At = RowsOfLane<Out, Own::width>;
-  static constexpr int parts = columns / Own::width, accesses = 16 / At::apart;
-  static constexpr int ahead = sizeof(Out) == 2 ? 3 : 0, buffers = ahead > 0 ? ahead : 1;
+  __device__ Results(const Job& of, unsigned char* strips)
+      : job(of), strip(strips + thread_over(32) * strip_bytes<Job>) {}
 
-  __device__ Results(const Job& of, const Tile& tile)
-      : job(of),
-        height(of.height(tile.end - tile.begin)),
-        width(of.width()),
-        top(tile.output_row(thread_over(32) * 16) + At::first()),
-        left(tile.column + At::column()),
-        to(of.outputs(tile) + static_cast<std::int64_t>(top) * width + left) {}
-
-  __device__ void begin() {
-#pragma unroll
-    for (int part = 0; part < ahead; ++part) read(part);
+  // Has to be called before a tile is multiplied.
+  __device__ void begin(const Tile& tile) {
+    const int width = job.width(), top = tile.output_row(thread_over(32) * 16);
+    rows = job.height(tile.end - tile.begin) - top;
+    bytes = (width - tile.column) * static_cast<int>(sizeof(Out));
+    to = job.outputs(tile) + static_cast<std::int64_t>(top) * width + tile.column;
+    if (job.adds()) fetch(0);
   }
 
-  __device__ void put(const WarpgroupSums& sums, const Own& strip) {
-#pragma unroll
-    for (int part = 0; part < parts; ++part) {
-      if (ahead == 0) read(part);
-      __syncwarp();
-      strip.put(sums, part);
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < accesses; ++i) put_rows(strip, part, i);
-      if (ahead > 0 && part + ahead < parts) read(part + ahead);
-    }
+  __device__ void put(const WarpgroupSums& sums) {
+    if (job.adds())
+      put_parts<true>(sums);
+    else
+      put_parts<false>(sums);
   }
 
  private:
-  __device__ bool there(int part, int i) const {
-    return top + i * At::apart < height && left + part * Own::width < width;
-  }
-  __device__ Out* at(int part, int i) const {
-    return to + static_cast<std::int64_t>(i * At::apart) * width + part * Own::width;
-  }
-  __device__ void read(int part) {
-    if (!job.adds()) return;
+  using Out = std::remove_pointer_t<decltype(std::declval<Job>().outputs(std::declval<Tile>()))>;
+  static constexpr int row_bytes = Job::strip_row;
+  static constexpr int part = row_bytes / static_cast<int>(sizeof(Out)), parts = columns / part;  // columns
+  static constexpr int lanes = row_bytes / 16, apart = 32 / lanes;  // lanes that take a row, rows at a time
+
+  template <bool adds>
+  __device__ __forceinline__ void put_parts(const WarpgroupSums& sums) {
 #pragma unroll
-    for (int i = 0; i < accesses; ++i)
-      if (there(part, i)) before[part % buffers][i] = load_pack<At::count>(at(part, i));
-  }
-  __device__ void put_rows(const Own& strip, int part, int i) {
-    Lanes<float, At::count> result =
-        strip.template take<At::count>(At::first() + i * At::apart, At::column());
-    if (job.adds()) {
-      const Lanes<float, At::count> more = unpack(before[part % buffers][i]);
-#pragma unroll
-      for (int e = 0; e < At::count; ++e) result[e] += more[e];
+    for (int i = 0; i < parts; ++i) {
+      if (adds && i > 0) fetch(i);
+      if constexpr (adds) wait_copies<0>();
+      __syncwarp();
+      if constexpr (sizeof(Out) == 2)
+        put_pairs<adds>(sums, i);
+      else
+        put_words<adds>(sums, i);
+      __syncwarp();
+      store(i);
     }
-    if (there(part, i)) store_lanes(at(part, i), result);
+  }
+
+  // Chunks of 16 bytes have changed places, so that those of a column are in different banks.
+  __device__ unsigned char* in_strip(int row, int byte) const {
+    return strip + row * row_bytes + (byte ^ (row & 7) * 16);
+  }
+  // A lane takes the same 16 bytes of every row, or of every second one.
+  __device__ static int own_row() { return thread_modulo(32) / lanes; }
+  __device__ static int own_byte() { return thread_modulo(lanes) * 16; }
+  __device__ bool has(int i, int row) const { return row < rows && i * row_bytes + own_byte() < bytes; }
+  __device__ unsigned char* in_memory(int i, int row) const {
+    Out* const from = to + static_cast<std::int64_t>(row) * job.width() + i * part;
+    return reinterpret_cast<unsigned char*>(from) + own_byte();
+  }
+  __device__ void fetch(int i) const {
+    __syncwarp();
+#pragma unroll 4
+    for (int row = own_row(); row < 16; row += apart)
+      if (has(i, row)) copy_async(in_strip(row, own_byte()), in_memory(i, row));
+    commit_copies();
+  }
+  __device__ void store(int i) const {
+#pragma unroll
+    for (int step = 0; step < 16; step += apart) {
+      const int row = step + own_row();
+      const uint4 own = *reinterpret_cast<const uint4*>(in_strip(row, own_byte()));
+      if (has(i, row)) *reinterpret_cast<uint4*>(in_memory(i, row)) = own;
+    }
+  }
+
+  // Puts bf16 by fours of matrices of 8 x 8: those of all 16 rows and of 16 columns.
+  template <bool adds>
+  __device__ __forceinline__ void put_pairs(const WarpgroupSums& sums, int i) const {
+    const int row = thread_modulo(16), chunk = thread_modulo(32) / 16 * 16;
+#pragma unroll
+    for (int j = 0; j < part / 8; j += 2) {
+      Pair four[4];
+      unsigned char* const at = in_strip(row, j * 16 + chunk);
+      if constexpr (adds) load_matrices(four, at);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float(&own)[4] = sums.of[i * part / 8 + j + e / 2];
+        Lanes<float, 2> sum{{own[e % 2 * 2], own[e % 2 * 2 + 1]}};
+        if constexpr (adds) sum = added(sum, unpack(Pack<bf16, 2>{{four[e]}}));
+        four[e] = pack<bf16>(sum).word[0];
+      }
+      store_matrices(at, four);
+    }
+  }
+  // Puts values in 32 bits, two at a time, as a thread has them.
+  template <bool adds>
+  __device__ __forceinline__ void put_words(const WarpgroupSums& sums, int i) const {
+    const int row = thread_modulo(32) / 4, byte = thread_modulo(4) * 8;
+#pragma unroll
+    for (int j = 0; j < part / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        auto* const to_strip = reinterpret_cast<Out*>(in_strip(row + 8 * r, j * 32 + byte));
+        const float(&own)[4] = sums.of[i * part / 8 + j];
+        Lanes<float, 2> sum{{own[2 * r], own[2 * r + 1]}};
+        if constexpr (adds) sum = added(sum, load_lanes<2>(to_strip));
+        store_lanes(to_strip, sum);
+      }
+  }
+  __device__ static Lanes<float, 2> added(const Lanes<float, 2>& a, const Lanes<float, 2>& b) {
+    return {{a[0] + b[0], a[1] + b[1]}};
   }
 
   const Job& job;
-  int height, width, top, left;
-  Out* to;
-  Pack<Out, At::count> before[buffers][accesses];
+  unsigned char* strip;
+  Out* to;          // has the first row and column of the warp's results
+  int rows, bytes;  // count what there is from there on to the ends of the group and of a row
 };
 
 template <class Job>
@@ -264,7 +278,7 @@ __device__ __forceinline__ void multiply_pair(const Job& job, const Schedule& sc
                                               const PairGates& gates, int rank, unsigned char* strips) {
   const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x) / pair_blocks;
   PairConsumer<Job> consumer{gates, ring};
-  const Strip<typename Job::Staged> strip{strips + thread_over(32) * strip_bytes};
+  Results<Job> results(job, strips);
   int number = static_cast<int>(blockIdx.x) / pair_blocks;
   Tile tile = schedule.at(job, number, rank);
 #pragma unroll 1
@@ -276,12 +290,9 @@ __device__ __forceinline__ void multiply_pair(const Job& job, const Schedule& sc
     };
     WarpgroupSums sums;
     if (tile.output_row(thread_over(128) * half) < job.height(tile.end - tile.begin)) {
-      Results<Job> results(job, tile);
-      consumer.template consume<true>(tile, sums, [&] {
-        results.begin();
-        look_ahead();
-      });
-      results.put(sums, strip);
+      results.begin(tile);
+      consumer.template consume<true>(tile, sums, look_ahead);
+      results.put(sums);
     } else {
       consumer.template consume<false>(tile, sums, look_ahead);
     }
@@ -299,7 +310,7 @@ __global__ __launch_bounds__(threads + pair_copiers,
   extern __shared__ __align__(1024) unsigned char memory[];
   const Ring ring{reinterpret_cast<bf16*>(memory), stages};
   unsigned char* const strips = memory + stages * stage_elements * 2;
-  auto* const at_gates = reinterpret_cast<std::uint64_t*>(strips + all_strips_bytes);
+  auto* const at_gates = reinterpret_cast<std::uint64_t*>(strips + all_strips_bytes<Job>);
   const Schedule schedule(job, groups, at_gates + 2 * stages, pair_blocks);
   if (static_cast<int>(blockIdx.x) / pair_blocks >= schedule.tiles()) return;
   const PairGates gates{at_gates, stages};
