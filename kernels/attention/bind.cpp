@@ -1,6 +1,5 @@
 // Launches attention and its gradient, for queries, keys and values apart or packed. In 16-bit types the op
-// is bound: to cuDNN or, in bf16, our own kernels on tensor cores, whichever is faster, where they support
-// the call.
+// is bound: to cuDNN or our own kernels on tensor cores, whichever is faster, where they support the call.
 #include "attention/cuda.hpp"
 
 #include <algorithm>
@@ -160,10 +159,12 @@ AttentionLayout layout_of(const Call& call) {
           call.v.strides, call.y.strides, dtype_of<ValueOf<Call>>()};
 }
 
-void run(const AttentionForward<bf16>& call, AttentionForm form, Stream stream) {
+template <class T>
+void run(const AttentionForward<T>& call, AttentionForm form, Stream stream) {
   tensor_attention(call, form, stream);
 }
-void run(const AttentionBackward<bf16>& call, AttentionForm form, Stream stream) {
+template <class T>
+void run(const AttentionBackward<T>& call, AttentionForm form, Stream stream) {
   tensor_attention_backward(call, form, stream);
 }
 template <class T>
@@ -175,11 +176,11 @@ void run(const AttentionBackward<T>& call, Stream stream) {
   attention_backward(call, stream);
 }
 
-// Runs a call by our own kernels: on tensor cores if these take it.
+// Runs a call by our own kernels, on tensor cores in this form if there is one.
 template <class Call>
-void run_own(const Call& call, Stream stream) {
-  if constexpr (std::is_same_v<ValueOf<Call>, bf16>)
-    if (tensor_attention_takes(call)) return run(call, attention_form(call.shape), stream);
+void run_own(const Call& call, std::optional<AttentionForm> form, Stream stream) {
+  if constexpr (is_half<ValueOf<Call>>)
+    if (form) return run(call, *form, stream);
   run(call, stream);
 }
 
@@ -188,7 +189,7 @@ template <class Call>
 void run_chunks(const Call& call, Stream stream) {
   for_chunks(call, [&](const Call& one, const UnseenKeys& unseen) {
     if constexpr (requires { one.dk; }) clear_unseen(one, unseen, stream);
-    run_own(one, stream);
+    run_own(one, tensor_form(one), stream);
   });
 }
 
@@ -375,19 +376,13 @@ Work bind_across(const Call& call, Libraries& libraries, Stream stream) {
 template <class Call>
 Work bind_call(const Call& call, bool backward, Libraries& libraries, Stream stream) {
   if (call.shape.across()) return bind_across(call, libraries, stream);
-  bool on_tensor_cores = false;
-  if constexpr (std::is_same_v<ValueOf<Call>, bf16>) on_tensor_cores = tensor_attention_takes(call);
-  const auto own = [&]() -> Work {
-    if constexpr (std::is_same_v<ValueOf<Call>, bf16>)
-      if (on_tensor_cores)
-        return [call, form = attention_form(call.shape)](Stream on) { run(call, form, on); };
-    return [call](Stream on) { run(call, on); };
-  };
+  const std::optional<AttentionForm> form = tensor_form(call);
+  const auto own = [&]() -> Work { return [call, form](Stream on) { run_own(call, form, on); }; };
   CudnnAttention* const cudnn = libraries.cudnn();
   if (!cudnn || call.documents || !cudnn_refusal(layout_of(call)).empty()) return own();
   if (call.shape.window > 0 && !libraries.has_attention(layout_of(call), backward, stream)) return own();
   const auto by_cudnn = [&] { return cudnn_work(call, backward, cudnn, libraries, stream); };
-  if (!on_tensor_cores) return by_cudnn();
+  if (!form) return by_cudnn();
   return libraries.cudnn_or_own(layout_of(call), backward, by_cudnn, own, stream);
 }
 

@@ -41,15 +41,14 @@ constexpr auto bind_biased = []<class T>(const KernelArgs& args, Libraries&, Str
   const ArgsOf<ops::AttentionBiased> op(args);
   const AttentionShape shape = biased_shape(op);
   const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
-  const BiasedForward<T> call{{.shape = shape,
-                               .q = {op["q"].as<const T>(), queries},
-                               .k = {op["k"].as<const T>(), keys},
-                               .v = {op["v"].as<const T>(), keys},
-                               .y = {op["y"].as<T>(), queries},
-                               .lse = op["lse"].as<Compute<T>>(),
-                               .workspace = args.workspace},
-                              distance_bias<T>(op, shape),
-                              attention_form(shape)};
+  const AttentionForward<T> own{.shape = shape,
+                                .q = {op["q"].as<const T>(), queries},
+                                .k = {op["k"].as<const T>(), keys},
+                                .v = {op["v"].as<const T>(), keys},
+                                .y = {op["y"].as<T>(), queries},
+                                .lse = op["lse"].as<Compute<T>>(),
+                                .workspace = args.workspace};
+  const BiasedForward<T> call{own, distance_bias<T>(op, shape), tensor_form(own)};
   return [call](Stream on) { attention_biased(call, on); };
 };
 
@@ -57,20 +56,18 @@ constexpr auto bind_biased_grad = []<class T>(const KernelArgs& args, Libraries&
   const ArgsOf<ops::AttentionBiasedGrad> op(args);
   const AttentionShape shape = biased_shape(op);
   const HeadStrides queries = head_strides(shape, shape.queries), keys = head_strides(shape, 1);
-  const BiasedBackward<T> call{{.shape = shape,
-                                .dy = {op["dy"].as<const T>(), queries},
-                                .q = {op["q"].as<const T>(), queries},
-                                .k = {op["k"].as<const T>(), keys},
-                                .v = {op["v"].as<const T>(), keys},
-                                .y = {op["y"].as<const T>(), queries},
-                                .lse = op["lse"].as<const Compute<T>>(),
-                                .dq = {op["dq"].as<T>(), queries},
-                                .dk = {op["dk"].as<T>(), keys},
-                                .dv = {op["dv"].as<T>(), keys},
-                                .workspace = args.workspace},
-                               distance_bias<T>(op, shape),
-                               op["dtable"].as<T>(),
-                               attention_form(shape)};
+  const AttentionBackward<T> own{.shape = shape,
+                                 .dy = {op["dy"].as<const T>(), queries},
+                                 .q = {op["q"].as<const T>(), queries},
+                                 .k = {op["k"].as<const T>(), keys},
+                                 .v = {op["v"].as<const T>(), keys},
+                                 .y = {op["y"].as<const T>(), queries},
+                                 .lse = op["lse"].as<const Compute<T>>(),
+                                 .dq = {op["dq"].as<T>(), queries},
+                                 .dk = {op["dk"].as<T>(), keys},
+                                 .dv = {op["dv"].as<T>(), keys},
+                                 .workspace = args.workspace};
+  const BiasedBackward<T> call{own, distance_bias<T>(op, shape), op["dtable"].as<T>(), tensor_form(own)};
   return [call](Stream on) { attention_biased_backward(call, on); };
 };
 

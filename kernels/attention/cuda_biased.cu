@@ -340,8 +340,8 @@ void attention_biased(const BiasedForward<T>& given, Stream stream) {
   const AttentionShape& shape = call.shape;
   if (shape.query_rows() == 0) return;
   const Biases<Compute<T>> biases = spread(given.bias, shape, Room<T>(call.workspace, shape).biases, stream);
-  if constexpr (std::is_same_v<T, bf16>)
-    if (tensor_attention_takes(call)) return tensor_attention(call, given.form, stream, biases);
+  if constexpr (is_half<T>)
+    if (given.form) return tensor_attention(call, *given.form, stream, biases);
   const bool packed = packs<T>(shape, call.q, call.k, call.v, call.y);
   with_width(shape, [&]<int W>(std::integral_constant<int, W>) {
     using Form = ForwardTiles<T, W>;
@@ -362,10 +362,10 @@ void attention_biased_backward(const BiasedBackward<T>& given, Stream stream) {
   const Room<T> room(call.workspace, shape);
   const Biases<Compute<T>> biases = spread(given.bias, shape, room.biases, stream);
   const BucketBounds& bounds = given.bias.bounds;
-  if constexpr (std::is_same_v<T, bf16>)
-    if (tensor_attention_takes(call)) {
-      tensor_attention_backward(call, given.form, stream, biases, {bounds, room.parts});
-      return add_up(room.parts, given, tensor_attention_tiles(shape, given.form), stream);
+  if constexpr (is_half<T>)
+    if (given.form) {
+      tensor_attention_backward(call, *given.form, stream, biases, {bounds, room.parts});
+      return add_up(room.parts, given, tensor_attention_tiles(shape, *given.form), stream);
     }
   const bool packed = packs<T>(shape, call.dy, call.q, call.k, call.v, call.dq, call.dk, call.dv);
   with_width(shape, [&]<int W>(std::integral_constant<int, W>) {

@@ -1,8 +1,8 @@
 // Declares attention_biased and its gradient: softmax(scale q k^T + bias) v, where the bias depends on the
 // head and on how far a key lies from its query, in buckets of distances (prun/relative_buckets.hpp), as in
-// T5. Operands are those of attention.hpp, and as there the kernels take every type and length and widths up
-// to 256. The table's gradient is summed by tile, then by bucket over all tiles, in a fixed order and without
-// atomics.
+// T5. Operands are those of attention.hpp, and as there the general kernels take every type and length and
+// widths up to 256. The table's gradient is summed by tile, then by bucket over all tiles, in a fixed order
+// and without atomics.
 #pragma once
 
 #include "attention/cuda.hpp"
@@ -26,14 +26,14 @@ template <class T>
 struct BiasedForward {
   AttentionForward<T> attention;
   DistanceBias<T> bias;
-  AttentionForm form = AttentionForm::few;  // applies to bf16 on tensor cores, where these support it
+  std::optional<AttentionForm> form;  // of the kernels on tensor cores (tensor_form); none: the general ones
 };
 template <class T>
 struct BiasedBackward {
   AttentionBackward<T> attention;
   DistanceBias<T> bias;
   T* dtable;  // [heads, buckets]
-  AttentionForm form = AttentionForm::few;
+  std::optional<AttentionForm> form;
 };
 
 // Both need a workspace, aligned to 256.

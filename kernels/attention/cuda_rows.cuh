@@ -108,10 +108,9 @@ __device__ inline bool is_out_of_reach(const AttentionShape& shape, int query, i
   return shape.window > 0 && query - key >= static_cast<int>(shape.window);
 }
 
-// Returns the end of the keys that queries up to `last` see.
-template <bool late = false>
-__device__ std::int64_t keys_end(const AttentionShape& shape, std::int64_t last) {
-  return keys_ahead<late>(shape) + (shape.causal && last < shape.seq ? last + 1 : shape.seq);
+// Returns the end of the keys that queries up to `last` see, where all positions have a query.
+__device__ inline std::int64_t keys_end(const AttentionShape& shape, std::int64_t last) {
+  return shape.causal && last < shape.seq ? last + 1 : shape.seq;
 }
 
 // Says whether all rows begin at 16 bytes and end at a chunk.

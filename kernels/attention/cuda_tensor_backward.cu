@@ -14,39 +14,42 @@ namespace {
 
 using namespace tensor_attention_parts;
 
-template <int width>
-using Few = Form<width, 4, 2, width == 64 ? 32 : 16, 2, 1>;
-template <int width>
-using Many = Form<width, 4, 1, width == 64 ? 64 : 32, 2, 2>;
+template <class T, int width>
+using Few = Form<T, width, 4, 2, width == 64 ? 32 : 16, 2, 1>;
+template <class T, int width>
+using Many = Form<T, width, 4, 1, width == 64 ? 64 : 32, 2, 2>;
 
 constexpr float log2_of_e = 1.44269504f;
 
 // Holds what both kinds of blocks have.
 template <class Form, bool late>
 struct Block {
-  const AttentionBackward<bf16>& call;
+  using T = typename Form::Value;
+  using Shared = SharedRows<Form::width, T>;
+  const AttentionBackward<T>& call;
   const int seq, front;   // counts queries, and keys in front of the first query's own
   const int first, rows;  // the place of the rows that it keeps, among so many queries or keys
   const Place<Form> place;
-  SharedRows<Form::width> shared;  // has the rows that it keeps
+  Shared shared;  // has the rows that it keeps
 
-  __device__ Block(const AttentionBackward<bf16>& c, int position, bool of_keys, unsigned char* memory)
+  __device__ Block(const AttentionBackward<T>& c, int position, bool of_keys, unsigned char* memory)
       : call(c),
         seq(static_cast<int>(c.shape.seq)),
         front(keys_ahead<late>(c.shape)),
         first(position),
-        rows(of_keys ? seq + front : seq),
-        shared{reinterpret_cast<bf16*>(memory)} {}
+        rows(of_keys ? all_keys() : seq),
+        shared{reinterpret_cast<T*>(memory)} {}
 
+  __device__ int all_keys() const { return static_cast<int>(call.shape.keys); }
   // Returns the place of a thread's row.
   __device__ int row(int r) const { return first + place.strip + place.row + 8 * r; }
-  __device__ SharedRows<Form::width> rows_from(int row) const { return {shared.data + row * Form::width}; }
+  __device__ Shared rows_from(int row) const { return {shared.data + row * Form::width}; }
   // Copies its rows of an operand to those from `row` on.
-  __device__ void keep(const Rows<const bf16>& from, int row) const {
+  __device__ void keep(const Rows<const T>& from, int row) const {
     Source<Form>(from).template copy<Form::rows>(first, rows, rows_from(row));
   }
   // Stores factor x sums over the groups, when no warp needs tiles any more.
-  __device__ void store(const typename Form::Sums& sums, float factor, const Rows<bf16>& to) const {
+  __device__ void store(const typename Form::Sums& sums, float factor, const Rows<T>& to) const {
     const GroupSums<Form> groups{reinterpret_cast<float*>(shared.data)};
     __syncthreads();
     groups.put(place, sums, {factor, factor});
@@ -59,12 +62,13 @@ struct Block {
 template <class Form, bool late, bool biased>
 struct QueryBlock : Block<Form, late> {
   using Base = Block<Form, late>;
-  using Base::call, Base::seq, Base::front, Base::first, Base::place, Base::row;
+  using Base::call, Base::seq, Base::all_keys, Base::front, Base::first, Base::place, Base::row;
+  using typename Base::Shared, typename Base::T;
   const Biases<float>& biases;
   const TableParts& table;
   const Unit unit;
   typename Form::Sums dq;
-  Strip<Form::width> queries, dys;
+  Strip<Form::width, T> queries, dys;
   float lse[2], delta[2];  // lse is a power of two
   int first_keys[2],
       keys_seen[2];  // the first key that each of the thread's rows sees, and the end of those
@@ -76,7 +80,7 @@ struct QueryBlock : Block<Form, late> {
       std::max((kept_rows + Form::stages * stage_rows) * Form::width * 2, GroupSums<Form>::bytes);
   static constexpr int bytes = memory_bytes + (biased ? WarpBuckets<Form>::bytes : 0);
 
-  __device__ QueryBlock(const AttentionBackward<bf16>& c, const Biases<float>& b, const TableParts& t,
+  __device__ QueryBlock(const AttentionBackward<T>& c, const Biases<float>& b, const TableParts& t,
                         const Unit& of, int position, unsigned char* memory)
       : Base(c, position, false, memory), biases(b), table(t), unit(of) {
     clear(dq);
@@ -86,7 +90,7 @@ struct QueryBlock : Block<Form, late> {
     for (int r = 0; r < 2; ++r) {
       lse[r] = row(r) < seq ? log2_of_e * statistics[row(r)] : INFINITY;
       first_keys[r] = first_key<late>(call, unit.batch, row(r));
-      keys_seen[r] = static_cast<int>(keys_end<late>(call.shape, row(r)));
+      keys_seen[r] = end_of_keys<late>(call.shape, row(r));
     }
   }
 
@@ -94,12 +98,10 @@ struct QueryBlock : Block<Form, late> {
     return reinterpret_cast<float*>(this->shared.data) + memory_bytes / 4;
   }
   __device__ WarpBuckets<Form> buckets() const { return {buckets_memory(), place.warp}; }
-  __device__ SharedRows<Form::width> keys(unsigned number) const {
+  __device__ Shared keys(unsigned number) const {
     return this->rows_from(kept_rows + static_cast<int>(number % Form::stages) * stage_rows);
   }
-  __device__ SharedRows<Form::width> values(unsigned number) const {
-    return {keys(number).data + Form::tile * Form::width};
-  }
+  __device__ Shared values(unsigned number) const { return {keys(number).data + Form::tile * Form::width}; }
   __device__ void take_kept() {
     queries.load(this->shared, place.strip);
     dys.load(this->rows_from(Form::rows), place.strip);
@@ -109,7 +111,7 @@ struct QueryBlock : Block<Form, late> {
   // Meets keys [key, key + inner), which lie in a tile from `row_at` on.
   __device__ void meet(unsigned number, int row_at, int key) {
     const int strip = front + first + place.strip, last = key + Form::inner - 1;
-    if (key >= front + seq || (call.shape.causal && key > strip + 15)) return;
+    if (key >= all_keys() || (call.shape.causal && key > strip + 15)) return;
     if (late && is_out_of_reach(call.shape, strip, last)) return;
     typename Form::Scores scores, dweights;
     dot_rows(queries, keys(number), row_at, scores);
@@ -124,10 +126,10 @@ struct QueryBlock : Block<Form, late> {
         scores[i][e] = weight * (dweights[i][e] - delta[e / 2]);
       }
     const bool cut = late && (call.documents || is_out_of_reach(call.shape, strip + 15, key));
-    if (cut || last >= front + seq || (call.shape.causal && last > strip)) hide(key, scores);
+    if (cut || last >= all_keys() || (call.shape.causal && last > strip)) hide(key, scores);
     if constexpr (biased) buckets().add(place, table.bounds, key - strip, scores);
     typename Form::Weights dscores;
-    round_scores(scores, dscores);
+    round_scores<T>(scores, dscores);
     add_rows(dscores, keys(number), row_at, dq);
   }
 
@@ -143,14 +145,14 @@ struct QueryBlock : Block<Form, late> {
   }
 
   __device__ void meet_all() {
-    const int end = static_cast<int>(keys_end<late>(call.shape, first + Form::rows - 1));
+    const int end = end_of_keys<late>(call.shape, first + Form::rows - 1);
     const int begin = static_cast<int>(keys_begin<Form::tile, late>(call, unit.batch, first));
     const Source<Form> from_keys(rows_of(call.k, unit.batch, unit.head)),
         from_values(rows_of(call.v, unit.batch, unit.head));
     const auto copy_tile = [&](unsigned number) {
       if (const int position = begin + static_cast<int>(number) * Form::tile; position < end) {
-        from_keys.template copy<Form::tile>(position, front + seq, keys(number));
-        from_values.template copy<Form::tile>(position, front + seq, values(number));
+        from_keys.template copy<Form::tile>(position, all_keys(), keys(number));
+        from_values.template copy<Form::tile>(position, all_keys(), values(number));
       }
       commit_copies();
     };
@@ -187,11 +189,12 @@ struct QueryTile {
 template <class Form, bool late, bool biased>
 struct KeyBlock : Block<Form, late> {
   using Base = Block<Form, late>;
-  using Base::call, Base::seq, Base::front, Base::first, Base::place, Base::row;
+  using Base::call, Base::seq, Base::all_keys, Base::front, Base::first, Base::place, Base::row;
+  using typename Base::Shared, typename Base::T;
   const Biases<float>& biases;
   const unsigned batch, head;
   typename Form::Sums dk, dv;
-  Strip<Form::width> keys, values;
+  Strip<Form::width, T> keys, values;
   int begin, end;  // the places of queries that see the block
 
   // Memory holds keys and values, then tiles of queries, dy and y, and numbers of each query; at the end the
@@ -202,7 +205,7 @@ struct KeyBlock : Block<Form, late> {
       std::max(all_rows * Form::width * 2 + (2 * Form::stages + 1) * Form::tile * 4, GroupSums<Form>::bytes);
   static_assert(Form::tile <= 16 * Form::warps);
 
-  __device__ KeyBlock(const AttentionBackward<bf16>& c, const Biases<float>& b, unsigned of_batch,
+  __device__ KeyBlock(const AttentionBackward<T>& c, const Biases<float>& b, unsigned of_batch,
                       unsigned of_heads, int position, unsigned char* memory)
       : Base(c, position, true, memory), biases(b), batch(of_batch), head(of_heads) {
     clear(dk), clear(dv);
@@ -213,7 +216,7 @@ struct KeyBlock : Block<Form, late> {
   // Returns the end of the tile of the last query that sees the block's last key. Later queries begin at
   // later keys.
   __device__ int end_of_readers() const {
-    const int last_key = min(first + Form::rows, front + seq) - 1;
+    const int last_key = min(first + Form::rows, all_keys()) - 1;
     int in = begin / Form::tile, out = (seq + Form::tile - 1) / Form::tile;
     while (out - in > 1) {
       const int middle = (in + out) / 2;
@@ -222,13 +225,11 @@ struct KeyBlock : Block<Form, late> {
     return min(out * Form::tile, seq);
   }
 
-  __device__ SharedRows<Form::width> queries(unsigned number) const {
+  __device__ Shared queries(unsigned number) const {
     return this->rows_from(kept_rows + static_cast<int>(number % Form::stages) * stage_rows);
   }
-  __device__ SharedRows<Form::width> dys(unsigned number) const {
-    return {queries(number).data + Form::tile * Form::width};
-  }
-  __device__ SharedRows<Form::width> ys(unsigned number) const {
+  __device__ Shared dys(unsigned number) const { return {queries(number).data + Form::tile * Form::width}; }
+  __device__ Shared ys(unsigned number) const {
     return {queries(number).data + 2 * Form::tile * Form::width};
   }
   __device__ float* delta() const {
@@ -248,7 +249,7 @@ struct KeyBlock : Block<Form, late> {
   }
   __device__ void copy_tile(unsigned number, QueryTile tile) const {
     const Unit unit(batch, head, static_cast<unsigned>(tile.query));
-    const auto copy = [&](const Heads<const bf16>& heads, SharedRows<Form::width> to) {
+    const auto copy = [&](const Heads<const T>& heads, Shared to) {
       Source<Form>(rows_of(heads, unit, Form::width)).template copy<Form::tile>(tile.position, seq, to);
     };
     copy(call.q, queries(number));
@@ -265,7 +266,7 @@ struct KeyBlock : Block<Form, late> {
   __device__ void take_delta(unsigned number) const {
     const int own = 16 * place.warp;
     if (own >= Form::tile) return;
-    Strip<Form::width> dy;
+    Strip<Form::width, T> dy;
     dy.load(dys(number), own);
     float dots[2];
     dot_same_rows(dy, ys(number), own, dots);
@@ -327,7 +328,7 @@ struct KeyBlock : Block<Form, late> {
       for (int e = 0; e < 4; ++e) dweights[i][e] = weights[i][e] * (dweights[i][e] - deltas[e % 2]);
     }
     typename Form::Weights dscores;
-    round_scores(dweights, dscores);
+    round_scores<T>(dweights, dscores);
     add_rows(dscores, queries(number), row_at, dk);
   }
 
@@ -339,7 +340,7 @@ struct KeyBlock : Block<Form, late> {
     if (met) {
       weigh(number, row_at, position, weights);
       typename Form::Weights rounded;
-      round_scores(weights, rounded);
+      round_scores<T>(weights, rounded);
       add_rows(rounded, dys(number), row_at, dv);
       dot_rows(values, dys(number), row_at, dweights);
     }
@@ -383,8 +384,9 @@ struct KeyBlock : Block<Form, late> {
 // with the costliest.
 template <class Form, bool late, bool biased>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void backward_kernel(
-    const __grid_constant__ AttentionBackward<bf16> call, const __grid_constant__ Biases<float> biases,
-    const __grid_constant__ TableParts table, int tiles, int key_tiles, bool all_at_once) {
+    const __grid_constant__ AttentionBackward<typename Form::Value> call,
+    const __grid_constant__ Biases<float> biases, const __grid_constant__ TableParts table, int tiles,
+    int key_tiles, bool all_at_once) {
   extern __shared__ __align__(128) unsigned char memory[];
   const int order = static_cast<int>(blockIdx.z) - key_tiles;
   if (order < 0) {
@@ -405,8 +407,8 @@ __global__ __launch_bounds__(Form::threads, Form::blocks) void backward_kernel(
 
 // ---------------------------------------------------------------- the host's side
 template <class Form, bool late, bool biased>
-void launch_form(const AttentionBackward<bf16>& call, const Biases<float>& biases, const TableParts& table,
-                 Stream stream) {
+void launch_form(const AttentionBackward<typename Form::Value>& call, const Biases<float>& biases,
+                 const TableParts& table, Stream stream) {
   const AttentionShape& shape = call.shape;
   const auto tiles = static_cast<int>(ceil_div(shape.seq, Form::rows)),
              key_tiles = static_cast<int>(ceil_div(shape_of_keys(shape).seq, Form::rows));
@@ -415,20 +417,21 @@ void launch_form(const AttentionBackward<bf16>& call, const Biases<float>& biase
   constexpr int bytes = std::max(KeyBlock<Form, late, biased>::bytes, QueryBlock<Form, late, biased>::bytes);
   allow_shared(kernel, bytes);
   const bool all_at_once = shape.batch * shape.heads * grid.z <= Form::blocks * multiprocessors();
-  kernel<<<grid, Form::threads, bytes, stream>>>(call, biases, table, tiles, key_tiles, all_at_once);
+  kernel<<<grid, Form::threads, bytes, stream>>>(with_keys(call), biases, table, tiles, key_tiles,
+                                                 all_at_once);
 }
 
-template <int width, bool late, bool biased>
-void launch_width(const AttentionBackward<bf16>& call, AttentionForm form, const Biases<float>& biases,
+template <int width, bool late, bool biased, class T>
+void launch_width(const AttentionBackward<T>& call, AttentionForm form, const Biases<float>& biases,
                   const TableParts& table, Stream stream) {
   if (form == AttentionForm::few)
-    launch_form<Few<width>, late, biased>(call, biases, table, stream);
+    launch_form<Few<T, width>, late, biased>(call, biases, table, stream);
   else
-    launch_form<Many<width>, late, biased>(call, biases, table, stream);
+    launch_form<Many<T, width>, late, biased>(call, biases, table, stream);
 }
 
-template <int width>
-void launch(const AttentionBackward<bf16>& call, AttentionForm form, const Biases<float>& biases,
+template <int width, class T>
+void launch(const AttentionBackward<T>& call, AttentionForm form, const Biases<float>& biases,
             const TableParts& table, Stream stream) {
   if (biases.of)
     launch_width<width, false, true>(call, form, biases, table, stream);
@@ -440,18 +443,20 @@ void launch(const AttentionBackward<bf16>& call, AttentionForm form, const Biase
 
 }  // namespace
 
-bool tensor_attention_takes(const AttentionBackward<bf16>& call) {
-  return takes_shape(call.shape) &&
-         packs<bf16>(call.shape, call.dy, call.q, call.k, call.v, call.y, call.dq, call.dk, call.dv);
+template <class T>
+bool tensor_attention_takes(const AttentionBackward<T>& call) {
+  return is_half<T> && takes_shape(call.shape) &&
+         packs<T>(call.shape, call.dy, call.q, call.k, call.v, call.y, call.dq, call.dk, call.dv);
 }
 
 std::int64_t tensor_attention_tiles(const AttentionShape& shape, AttentionForm form) {
   const bool few = form == AttentionForm::few;
-  if (shape.head_dim == 64) return ceil_div(shape.seq, few ? Few<64>::rows : Many<64>::rows);
-  return ceil_div(shape.seq, few ? Few<128>::rows : Many<128>::rows);
+  if (shape.head_dim == 64) return ceil_div(shape.seq, few ? Few<bf16, 64>::rows : Many<bf16, 64>::rows);
+  return ceil_div(shape.seq, few ? Few<bf16, 128>::rows : Many<bf16, 128>::rows);
 }
 
-void tensor_attention_backward(const AttentionBackward<bf16>& call, AttentionForm form, Stream stream,
+template <class T>
+void tensor_attention_backward(const AttentionBackward<T>& call, AttentionForm form, Stream stream,
                                const Biases<float>& biases, const TableParts& table) {
   PRUN_CHECK(tensor_attention_takes(call), "attention on tensor cores cannot take this call");
   if (call.shape.query_rows() == 0) return;
@@ -461,5 +466,14 @@ void tensor_attention_backward(const AttentionBackward<bf16>& call, AttentionFor
     launch<128>(call, form, biases, table, stream);
   check_launch("attention_backward");
 }
+
+template bool tensor_attention_takes(const AttentionBackward<double>&);
+template bool tensor_attention_takes(const AttentionBackward<float>&);
+template bool tensor_attention_takes(const AttentionBackward<bf16>&);
+template bool tensor_attention_takes(const AttentionBackward<f16>&);
+template void tensor_attention_backward(const AttentionBackward<bf16>&, AttentionForm, Stream,
+                                        const Biases<float>&, const TableParts&);
+template void tensor_attention_backward(const AttentionBackward<f16>&, AttentionForm, Stream,
+                                        const Biases<float>&, const TableParts&);
 
 }  // namespace prun::cuda

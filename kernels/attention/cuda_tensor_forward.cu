@@ -11,10 +11,10 @@ namespace {
 
 using namespace tensor_attention_parts;
 
-template <int width>
-using Few = Form<width, 2, 4, width == 64 ? 32 : 16, 2, width == 64 ? 2 : 1>;
-template <int width>
-using Many = Form<width, 4, 2, width == 64 ? 64 : 32, 2, width == 64 ? 2 : 1>;
+template <class T, int width>
+using Few = Form<T, width, 2, 4, width == 64 ? 32 : 16, 2, width == 64 ? 2 : 1>;
+template <class T, int width>
+using Many = Form<T, width, 4, 2, width == 64 ? 64 : 32, 2, width == 64 ? 2 : 1>;
 
 constexpr float log2_of_e = 1.44269504f;
 
@@ -51,13 +51,15 @@ struct Softmax {
 // Computes a tile of one head's queries, as one block does.
 template <class Form, bool late, bool biased>
 struct Forward {
-  const AttentionForward<bf16>& call;
+  using T = typename Form::Value;
+  using Shared = SharedRows<Form::width, T>;
+  const AttentionForward<T>& call;
   const Biases<float>& biases;
   const Unit unit;
   const int seq, first;  // first is the place of the tile among queries
   const int front;       // keys in front of the first query's own
   const Place<Form> place;
-  SharedRows<Form::width> shared;
+  Shared shared;
   Softmax<Form> softmax;
   typename Form::Sums result;
   int first_keys[2],
@@ -70,7 +72,7 @@ struct Forward {
       std::max((Form::rows + Form::stages * stage_rows) * Form::width * 2, GroupSums<Form>::bytes);
   static constexpr int bytes = memory_bytes + Form::groups * Form::rows * 8;
 
-  __device__ Forward(const AttentionForward<bf16>& c, const Biases<float>& b, const Unit& of, int position,
+  __device__ Forward(const AttentionForward<T>& c, const Biases<float>& b, const Unit& of, int position,
                      unsigned char* memory)
       : call(c),
         biases(b),
@@ -78,12 +80,12 @@ struct Forward {
         seq(static_cast<int>(c.shape.seq)),
         first(position),
         front(keys_ahead<late>(c.shape)),
-        shared{reinterpret_cast<bf16*>(memory)} {
+        shared{reinterpret_cast<T*>(memory)} {
     clear(result);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       first_keys[r] = first_key<late>(call, unit.batch, row(r));
-      keys_seen[r] = static_cast<int>(keys_end<late>(call.shape, row(r)));
+      keys_seen[r] = end_of_keys<late>(call.shape, row(r));
     }
   }
 
@@ -92,28 +94,26 @@ struct Forward {
 
   // Returns the place of a thread's row.
   __device__ int row(int r) const { return first + place.strip + place.row + 8 * r; }
-  __device__ int key_count() const { return front + seq; }
-  __device__ SharedRows<Form::width> keys(unsigned number) const {
+  __device__ int all_keys() const { return static_cast<int>(call.shape.keys); }
+  __device__ Shared keys(unsigned number) const {
     return {shared.data + (Form::rows + static_cast<int>(number % Form::stages) * stage_rows) * Form::width};
   }
-  __device__ SharedRows<Form::width> values(unsigned number) const {
-    return {keys(number).data + Form::tile * Form::width};
-  }
+  __device__ Shared values(unsigned number) const { return {keys(number).data + Form::tile * Form::width}; }
 
   // Meets keys [key, key + inner), which lie in a tile from `row_at` on.
-  __device__ void meet(const Strip<Form::width>& queries, unsigned number, int row_at, int key) {
+  __device__ void meet(const Strip<Form::width, T>& queries, unsigned number, int row_at, int key) {
     const int strip = front + first + place.strip;
-    if (key >= key_count() || (call.shape.causal && key > strip + 15)) return;
+    if (key >= all_keys() || (call.shape.causal && key > strip + 15)) return;
     if (late && is_out_of_reach(call.shape, strip, key + Form::inner - 1)) return;
     typename Form::Scores scores;
     dot_rows(queries, keys(number), row_at, scores);
     if constexpr (biased) add_biases(biases, unit.head, key + place.column - row(0), scores);
     const int last = key + Form::inner - 1;
     const bool cut = late && (call.documents || is_out_of_reach(call.shape, strip + 15, key));
-    if (cut || last >= key_count() || (call.shape.causal && last > strip)) hide(key, scores);
+    if (cut || last >= all_keys() || (call.shape.causal && last > strip)) hide(key, scores);
     softmax.fold(log2_of_e * scale, scores, result);
     typename Form::Weights weights;
-    round_scores(scores, weights);
+    round_scores<T>(scores, weights);
     add_rows(weights, values(number), row_at, result);
   }
 
@@ -129,21 +129,21 @@ struct Forward {
   }
 
   __device__ void meet_all() {
-    const int end = static_cast<int>(keys_end<late>(call.shape, first + Form::rows - 1));
+    const int end = end_of_keys<late>(call.shape, first + Form::rows - 1);
     const int begin = static_cast<int>(keys_begin<Form::tile, late>(call, unit.batch, first));
     const Source<Form> from_keys(rows_of(call.k, unit.batch, unit.head)),
         from_values(rows_of(call.v, unit.batch, unit.head));
     const auto copy_tile = [&](unsigned number) {
       if (const int position = begin + static_cast<int>(number) * Form::tile; position < end) {
-        from_keys.template copy<Form::tile>(position, key_count(), keys(number));
-        from_values.template copy<Form::tile>(position, key_count(), values(number));
+        from_keys.template copy<Form::tile>(position, all_keys(), keys(number));
+        from_values.template copy<Form::tile>(position, all_keys(), values(number));
       }
       commit_copies();
     };
     Source<Form>(rows_of(call.q, unit, Form::width)).template copy<Form::rows>(first, seq, shared);
 #pragma unroll
     for (unsigned ahead = 0; ahead + 1 < Form::stages; ++ahead) copy_tile(ahead);
-    Strip<Form::width> queries;
+    Strip<Form::width, T> queries;
 #pragma unroll 1
     for (unsigned number = 0; begin + static_cast<int>(number) * Form::tile < end; ++number) {
       wait_copies<Form::stages - 2>();
@@ -201,8 +201,8 @@ __device__ inline int tile_of(int order, int tiles, bool all_at_once) {
 // The grid is of heads, samples, and tiles of the heads' queries.
 template <class Form, bool late, bool biased>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void forward_kernel(
-    const __grid_constant__ AttentionForward<bf16> call, const __grid_constant__ Biases<float> biases,
-    int tiles, bool all_at_once) {
+    const __grid_constant__ AttentionForward<typename Form::Value> call,
+    const __grid_constant__ Biases<float> biases, int tiles, bool all_at_once) {
   extern __shared__ __align__(128) unsigned char memory[];
   const auto queries = static_cast<unsigned>(call.shape.queries);
   const unsigned order = queries == 1 ? blockIdx.z : blockIdx.z / queries;
@@ -215,7 +215,8 @@ __global__ __launch_bounds__(Form::threads, Form::blocks) void forward_kernel(
 
 // ---------------------------------------------------------------- the host's side
 template <class Form, bool late, bool biased>
-void launch_form(const AttentionForward<bf16>& call, const Biases<float>& biases, Stream stream) {
+void launch_form(const AttentionForward<typename Form::Value>& call, const Biases<float>& biases,
+                 Stream stream) {
   const AttentionShape& shape = call.shape;
   const auto tiles = static_cast<int>(ceil_div(shape.seq, Form::rows));
   const dim3 grid(grid_of(shape.heads), grid_of(shape.batch), grid_of(tiles * shape.queries));
@@ -223,21 +224,20 @@ void launch_form(const AttentionForward<bf16>& call, const Biases<float>& biases
   constexpr int bytes = Forward<Form, late, biased>::bytes;
   allow_shared(kernel, bytes);
   const bool all_at_once = shape.batch * shape.heads * grid.z <= Form::blocks * multiprocessors();
-  kernel<<<grid, Form::threads, bytes, stream>>>(call, biases, tiles, all_at_once);
+  kernel<<<grid, Form::threads, bytes, stream>>>(with_keys(call), biases, tiles, all_at_once);
 }
 
-template <int width, bool late, bool biased>
-void launch_width(const AttentionForward<bf16>& call, AttentionForm form, const Biases<float>& biases,
+template <int width, bool late, bool biased, class T>
+void launch_width(const AttentionForward<T>& call, AttentionForm form, const Biases<float>& biases,
                   Stream stream) {
   if (form == AttentionForm::few)
-    launch_form<Few<width>, late, biased>(call, biases, stream);
+    launch_form<Few<T, width>, late, biased>(call, biases, stream);
   else
-    launch_form<Many<width>, late, biased>(call, biases, stream);
+    launch_form<Many<T, width>, late, biased>(call, biases, stream);
 }
 
-template <int width>
-void launch(const AttentionForward<bf16>& call, AttentionForm form, const Biases<float>& biases,
-            Stream stream) {
+template <int width, class T>
+void launch(const AttentionForward<T>& call, AttentionForm form, const Biases<float>& biases, Stream stream) {
   if (biases.of)
     launch_width<width, false, true>(call, form, biases, stream);
   else if (begins_late(call))
@@ -253,11 +253,13 @@ AttentionForm attention_form(const AttentionShape& shape) {
   return 2 * blocks < 3 * multiprocessors() ? AttentionForm::few : AttentionForm::many;
 }
 
-bool tensor_attention_takes(const AttentionForward<bf16>& call) {
-  return takes_shape(call.shape) && packs<bf16>(call.shape, call.q, call.k, call.v, call.y);
+template <class T>
+bool tensor_attention_takes(const AttentionForward<T>& call) {
+  return is_half<T> && takes_shape(call.shape) && packs<T>(call.shape, call.q, call.k, call.v, call.y);
 }
 
-void tensor_attention(const AttentionForward<bf16>& call, AttentionForm form, Stream stream,
+template <class T>
+void tensor_attention(const AttentionForward<T>& call, AttentionForm form, Stream stream,
                       const Biases<float>& biases) {
   PRUN_CHECK(tensor_attention_takes(call), "attention on tensor cores cannot take this call");
   if (call.shape.query_rows() == 0) return;
@@ -267,5 +269,12 @@ void tensor_attention(const AttentionForward<bf16>& call, AttentionForm form, St
     launch<128>(call, form, biases, stream);
   check_launch("attention");
 }
+
+template bool tensor_attention_takes(const AttentionForward<double>&);
+template bool tensor_attention_takes(const AttentionForward<float>&);
+template bool tensor_attention_takes(const AttentionForward<bf16>&);
+template bool tensor_attention_takes(const AttentionForward<f16>&);
+template void tensor_attention(const AttentionForward<bf16>&, AttentionForm, Stream, const Biases<float>&);
+template void tensor_attention(const AttentionForward<f16>&, AttentionForm, Stream, const Biases<float>&);
 
 }  // namespace prun::cuda

@@ -8,6 +8,7 @@ namespace prun::test::attention_biased_test {
 namespace {
 
 using cuda::AttentionForm;
+using Form = std::optional<AttentionForm>;  // none: the general kernels
 
 using AttentionBiased = CudaTest;
 
@@ -70,15 +71,13 @@ cuda::DistanceBias<T> bias_of(const Case& c, const OnDevice& table) {
 }
 
 template <class T>
-void run_forward(const Case& c, AttentionOnDevice<T>& device, const OnDevice& table,
-                 AttentionForm form = AttentionForm::few) {
+void run_forward(const Case& c, AttentionOnDevice<T>& device, const OnDevice& table, Form form = {}) {
   const DeviceWorkspace workspace(cuda::attention_biased_workspace<T>(c.shape));
   cuda::attention_biased<T>({device.forward(workspace.data()), bias_of<T>(c, table), form}, nullptr);
 }
 
 template <class T>
-Value run_backward(const Case& c, AttentionOnDevice<T>& device, const OnDevice& table,
-                   AttentionForm form = AttentionForm::few) {
+Value run_backward(const Case& c, AttentionOnDevice<T>& device, const OnDevice& table, Form form = {}) {
   OnDevice dtable(dtype_of<T>(), {c.shape.heads, c.buckets});
   {
     const DeviceWorkspace workspace(cuda::attention_biased_backward_workspace<T>(c.shape, c.buckets));
@@ -101,30 +100,27 @@ void for_cases(Body body) {
   });
 }
 
-// Halves are rounded from what agrees far better; on tensor cores weights are rounded too.
+// Halves are rounded from what agrees far better; on tensor cores weights are rounded too. Of fp16 that is an
+// eighth of bf16's.
 template <class T>
 void expect_alike(const Value& got, const Value& want, std::int64_t width, const char* what) {
-  if constexpr (std::is_same_v<T, bf16>)
-    expect_rows_close(got, want, width, what);
+  if constexpr (is_half<T>)
+    expect_rows_close(got, want, width, what, std::is_same_v<T, bf16> ? 0.02 : 0.005);
   else
-    expect_close(got, want.numbers(),
-                 std::is_same_v<T, double>  ? 1e-12
-                 : std::is_same_v<T, float> ? 2e-5
-                                            : 8e-3,
-                 what);
+    expect_close(got, want.numbers(), std::is_same_v<T, double> ? 1e-12 : 2e-5, what);
 }
 
-// The others have one form.
-template <class T>
-std::vector<AttentionForm> forms() {
-  if (std::is_same_v<T, bf16>) return {AttentionForm::few, AttentionForm::many};
-  return {AttentionForm::few};
+// Returns the forms that a call may run in: those on tensor cores where these take it.
+template <class Call>
+std::vector<Form> forms(const Call& call) {
+  if (cuda::tensor_attention_takes(call)) return {AttentionForm::few, AttentionForm::many};
+  return {std::nullopt};
 }
 
 TEST_F(AttentionBiased, ForwardAsOnTheCpu) {
   for_cases(
       []<class T>(const Case& c, const Reference<T>& want, AttentionOnDevice<T>& got, const OnDevice& table) {
-        for (const AttentionForm form : forms<T>()) {
+        for (const Form form : forms(got.forward(nullptr))) {
           run_forward(c, got, table, form);
           expect_alike<T>(got.y(), want.r.y, c.shape.head_dim, "y");
           expect_close(got.lse(), want.r.lse.numbers(), std::is_same_v<T, double> ? 1e-12 : 2e-5, "lse");
@@ -135,7 +131,7 @@ TEST_F(AttentionBiased, ForwardAsOnTheCpu) {
 TEST_F(AttentionBiased, BackwardAsOnTheCpu) {
   for_cases(
       []<class T>(const Case& c, const Reference<T>& want, AttentionOnDevice<T>& got, const OnDevice& table) {
-        for (const AttentionForm form : forms<T>()) {
+        for (const Form form : forms(got.backward(nullptr))) {
           const Value dtable = run_backward(c, got, table, form);
           expect_alike<T>(got.dq(), want.r.dq, c.shape.head_dim, "dq");
           expect_alike<T>(got.dk(), want.r.dk, c.shape.head_dim, "dk");
@@ -145,21 +141,47 @@ TEST_F(AttentionBiased, BackwardAsOnTheCpu) {
       });
 }
 
-TEST_F(AttentionBiased, TheSameBitsEveryTime) {
-  const Case c{{2, on_host ? 70 : 300, 2, 2, 64, false}, 32, 128, 0.125};
+// The general kernels take what those on tensor cores take, too.
+TEST_F(AttentionBiased, WhichKernelsRunIsTheCallersChoice) {
+  const Case c{{1, 70, 2, 1, 64, false}, 32, 128, 0.125};
   const Reference<bf16> reference(c);
+  const OnDevice table(reference.table);
+  AttentionOnDevice<bf16> device(reference.r, false);
+  std::vector<std::vector<char>> results;
+  for (const Form form : {Form(), Form(AttentionForm::few), Form(AttentionForm::many)}) {
+    run_forward(c, device, table, form);
+    expect_alike<bf16>(device.y(), reference.r.y, c.shape.head_dim, "y");
+    const Value dtable = run_backward(c, device, table, form);
+    expect_alike<bf16>(dtable, reference.dtable, c.buckets, "dtable");
+    results.push_back(device.y().bytes());
+  }
+  EXPECT_NE(results[0], results[1]);
+  EXPECT_NE(results[0], results[2]);
+}
+
+// Runs both ways, several times.
+template <class T>
+void expect_the_same_bits(const Case& c, Form form) {
+  const Reference<T> reference(c);
   const OnDevice table(reference.table);
   std::vector<Value> first;
   for (int run = 0; run < 3; ++run) {
-    AttentionOnDevice<bf16> device(reference.r, false);
-    run_forward(c, device, table);
-    const Value dtable = run_backward(c, device, table);
+    AttentionOnDevice<T> device(reference.r, false);
+    run_forward(c, device, table, form);
+    const Value dtable = run_backward(c, device, table, form);
     const std::vector<Value> results = {device.y(),  device.lse(), device.dq(),
                                         device.dk(), device.dv(),  dtable};
     if (first.empty()) first = results;
     for (std::size_t i = 0; i < results.size(); ++i)
       EXPECT_EQ(results[i].bytes(), first[i].bytes()) << "result " << i;
   }
+}
+
+TEST_F(AttentionBiased, TheSameBitsEveryTime) {
+  const Case c{{2, on_host ? 70 : 300, 2, 2, 64, false}, 32, 128, 0.125};
+  for (const Form form : {Form(), Form(AttentionForm::few), Form(AttentionForm::many)})
+    expect_the_same_bits<bf16>(c, form);
+  expect_the_same_bits<f16>(c, AttentionForm::many);
 }
 
 // Where buckets begin says of every distance what the buckets say of it.

@@ -237,7 +237,7 @@ enum class By { general, few, many };
 
 template <class T>
 void run_chunk(const cuda::AttentionForward<T>& call, By by) {
-  if constexpr (std::is_same_v<T, prun::bf16>)
+  if constexpr (is_half<T>)
     if (by != By::general)
       return cuda::tensor_attention(
           call, by == By::few ? cuda::AttentionForm::few : cuda::AttentionForm::many, nullptr);
@@ -245,7 +245,7 @@ void run_chunk(const cuda::AttentionForward<T>& call, By by) {
 }
 template <class T>
 void run_chunk(const cuda::AttentionBackward<T>& call, By by) {
-  if constexpr (std::is_same_v<T, prun::bf16>)
+  if constexpr (is_half<T>)
     if (by != By::general)
       return cuda::tensor_attention_backward(
           call, by == By::few ? cuda::AttentionForm::few : cuda::AttentionForm::many, nullptr);
@@ -365,11 +365,57 @@ void expect_chunks_as_on_the_cpu(const Share& part, std::int64_t offset, By by) 
   const ChunksOnCpu<T> want(part);
   ChunksOnDevice<T> got(want, offset);
   got.run(by);
-  const double bound = std::is_same_v<T, double> ? 1e-11 : std::is_same_v<T, float> ? 2e-5 : 0.02;
+  const double bound = std::is_same_v<T, double>       ? 1e-11
+                       : std::is_same_v<T, float>      ? 2e-5
+                       : std::is_same_v<T, prun::bf16> ? 0.02
+                                                       : 0.005;
   expect_rows_close(got.y.value(), want.forward[3], s.head_dim, "y", bound);
   expect_rows_close(got.dq.value(), want.backward[6], s.head_dim, "dq", bound);
   expect_rows_close(got.dk.value(), want.backward[7], s.head_dim, "dk", bound);
   expect_rows_close(got.dv.value(), want.backward[8], s.head_dim, "dv", bound);
+}
+
+// Queries that see all keys, of which there are more or fewer than queries: around the tiles, of a decoder
+// and its encoder, and of a rank that has a part of the queries.
+std::vector<Share> shares_without_a_mask(std::int64_t head_dim, std::int64_t queries) {
+  const auto full = [=](std::int64_t seq, std::int64_t keys, std::int64_t first = 0) {
+    return Share{{.batch = 2,
+                  .seq = seq,
+                  .heads = 2,
+                  .queries = queries,
+                  .head_dim = head_dim,
+                  .causal = false,
+                  .keys = keys,
+                  .first = first}};
+  };
+  std::vector<Share> all = {full(1, 33), full(30, 70), full(65, 9), full(33, 129), full(20, 60, 40)};
+  if (!on_host) all.insert(all.end(), {full(114, 512), full(512, 2048), full(700, 64), full(2, 1000)});
+  return all;
+}
+
+TEST_F(AttentionAcross, WithoutAMaskOnTensorCoresAsOnTheCpu) {
+  for (const By by : {By::few, By::many})
+    for (const std::int64_t head_dim : {64, 128})
+      for (const std::int64_t queries : {1, 2})
+        for (const Share& part : shares_without_a_mask(head_dim, queries)) {
+          SCOPED_TRACE("keys " + std::to_string(part.shape.keys));
+          expect_chunks_as_on_the_cpu<prun::bf16>(part, 0, by);
+          expect_chunks_as_on_the_cpu<prun::f16>(part, 0, by);
+        }
+}
+
+// What lies behind the last key is not read, and a second run changes no bit.
+TEST_F(AttentionAcross, WithoutAMaskOnTensorCoresTheSameBitsEveryTime) {
+  const Share part = shares_without_a_mask(64, 2)[1];
+  const ChunksOnCpu<prun::bf16> on_cpu(part);
+  for (const By by : {By::few, By::many}) {
+    ChunksOnDevice<prun::bf16> one(on_cpu, 0), other(on_cpu, 0);
+    one.run(by), other.run(by);
+    for (const auto which :
+         {&ChunksOnDevice<prun::bf16>::y, &ChunksOnDevice<prun::bf16>::lse, &ChunksOnDevice<prun::bf16>::dq,
+          &ChunksOnDevice<prun::bf16>::dk, &ChunksOnDevice<prun::bf16>::dv})
+      EXPECT_EQ((one.*which).value().bytes(), (other.*which).value().bytes());
+  }
 }
 
 TEST_F(AttentionAhead, AsOnTheCpu) {

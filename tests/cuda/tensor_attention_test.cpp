@@ -51,35 +51,45 @@ std::vector<Case> cases() {
 }
 
 // Calls body(reference, device, case, form) for all cases, layouts and forms.
-template <class Body>
+template <class T, class Body>
 void for_cases(Body body) {
+  SCOPED_TRACE(name_of(dtype_of<T>()));
   for (const Case& c : cases()) {
-    const AttentionReference<bf16> reference = by_cpu<bf16>(c.shape, c.amplitude, documents_of(c));
+    const AttentionReference<T> reference = by_cpu<T>(c.shape, c.amplitude, documents_of(c));
     for (const bool packed : {false, true})
       for (const AttentionForm form : {AttentionForm::few, AttentionForm::many}) {
         SCOPED_TRACE(text_of(c.shape) + (packed ? ", packed" : ", apart") +
                      (c.document ? ", documents" : "") + (form == AttentionForm::few ? ", few" : ", many"));
-        AttentionOnDevice<bf16> device(reference, packed);
+        AttentionOnDevice<T> device(reference, packed);
         body(reference, device, c, form);
       }
   }
 }
 
 // Weights are rounded to bf16, which moves an output by less than a hundredth of its row.
-TEST_F(TensorAttention, ForwardAsOnTheCpu) {
-  for_cases([](const auto& want, auto& got, const Case& c, AttentionForm form) {
+template <class T>
+void expect_forward_as_on_the_cpu(double bound) {
+  for_cases<T>([=](const auto& want, auto& got, const Case& c, AttentionForm form) {
     cuda::tensor_attention(got.forward(nullptr), form, nullptr);
-    expect_rows_close(got.y(), want.y, c.shape.head_dim, "y", 0.01);
+    expect_rows_close(got.y(), want.y, c.shape.head_dim, "y", bound);
     expect_close(got.lse(), want.lse.numbers(), 2e-5 * c.amplitude, "lse");
   });
 }
 
-TEST_F(TensorAttention, BackwardAsOnTheCpu) {
-  for_cases([](const auto& want, auto& got, const Case&, AttentionForm form) {
+template <class T>
+void expect_backward_as_on_the_cpu(double bound) {
+  for_cases<T>([=](const auto& want, auto& got, const Case&, AttentionForm form) {
     cuda::tensor_attention_backward(got.backward(nullptr), form, nullptr);
-    expect_gradients_close(got, want);
+    expect_gradients_close(got, want, bound);
   });
 }
+
+TEST_F(TensorAttention, ForwardAsOnTheCpu) { expect_forward_as_on_the_cpu<bf16>(0.01); }
+TEST_F(TensorAttention, BackwardAsOnTheCpu) { expect_backward_as_on_the_cpu<bf16>(0.02); }
+
+// It has three bits more than bf16.
+TEST_F(TensorAttention, ForwardInFp16AsOnTheCpu) { expect_forward_as_on_the_cpu<f16>(0.002); }
+TEST_F(TensorAttention, BackwardInFp16AsOnTheCpu) { expect_backward_as_on_the_cpu<f16>(0.005); }
 
 // Neither the layout nor a second run changes a bit.
 TEST_F(TensorAttention, TheSameBitsEveryTime) {
@@ -126,6 +136,64 @@ TEST_F(TensorAttention, KeysThatAreHiddenDoNoHarm) {
       ASSERT_TRUE(std::isfinite(dq[i])) << "dq, " << i;
     }
   }
+}
+
+// Says whether calls of a shape go to tensor cores, forward and backward, with operands that are aligned.
+template <class T>
+bool is_taken(const AttentionShape& s) {
+  const cuda::HeadStrides queries = cuda::head_strides(s, s.queries),
+                          keys = cuda::head_strides(cuda::shape_of_keys(s), 1);
+  cuda::AttentionForward<T> forward{};
+  forward.shape = s;
+  forward.q.strides = forward.y.strides = queries;
+  forward.k.strides = forward.v.strides = keys;
+  cuda::AttentionBackward<T> backward{};
+  backward.shape = s;
+  for (cuda::HeadStrides* strides :
+       {&backward.dy.strides, &backward.q.strides, &backward.y.strides, &backward.dq.strides})
+    *strides = queries;
+  for (cuda::HeadStrides* strides :
+       {&backward.k.strides, &backward.v.strides, &backward.dk.strides, &backward.dv.strides})
+    *strides = keys;
+  const bool taken = cuda::tensor_form(forward).has_value();
+  EXPECT_EQ(cuda::tensor_form(backward).has_value(), taken) << text_of(s);
+  return taken;
+}
+
+// Attention of T5, of its encoder, of its decoder, and of the decoder to the encoder.
+TEST_F(TensorAttention, TakesEncodersAndDecoders) {
+  for (const std::int64_t head_dim : {64, 128}) {
+    AttentionShape across{32, 114, 12, 1, head_dim, false};
+    across.keys = 512;
+    for (const AttentionShape& shape :
+         {AttentionShape{32, 512, 12, 1, head_dim, false}, {32, 114, 12, 1, head_dim, true}, across}) {
+      SCOPED_TRACE(text_of(shape) + ", keys " + std::to_string(shape.keys));
+      EXPECT_TRUE(is_taken<bf16>(shape));
+      EXPECT_TRUE(is_taken<f16>(shape));
+      EXPECT_FALSE(is_taken<float>(shape));
+      EXPECT_FALSE(is_taken<double>(shape));
+    }
+  }
+}
+
+TEST_F(TensorAttention, LeavesToTheGeneralKernelsWhatItCannotTake) {
+  const AttentionShape plain{2, 96, 2, 1, 64, true};
+  const auto with = [&](auto change) {
+    AttentionShape shape = plain;
+    change(shape);
+    return is_taken<bf16>(shape);
+  };
+  EXPECT_TRUE(with([](AttentionShape&) {}));
+  for (const std::int64_t width : {8, 32, 80, 96, 192, 256})
+    EXPECT_FALSE(with([&](AttentionShape& s) { s.head_dim = width; })) << width;
+  EXPECT_FALSE(with([](AttentionShape& s) { s.softcap = 30; }));
+  EXPECT_FALSE(with([](AttentionShape& s) { s.p = 0.1; }));
+  EXPECT_TRUE(with([](AttentionShape& s) { s.window = 9; }));
+  EXPECT_FALSE(with([](AttentionShape& s) { s.window = 9, s.causal = false; }));
+  EXPECT_FALSE(with([](AttentionShape& s) { s.keys = 192; })) << "a part of the queries under a mask";
+  EXPECT_TRUE(with([](AttentionShape& s) { s.keys = 192, s.causal = false; }));
+  EXPECT_FALSE(with([](AttentionShape& s) { s.seq = 1 << 21, s.keys = 9, s.causal = false; })) << "grids end";
+  EXPECT_FALSE(with([](AttentionShape& s) { s.keys = 1 << 21, s.causal = false; })) << "grids end";
 }
 
 TEST_F(TensorAttention, RefusesWhatItCannotTake) {

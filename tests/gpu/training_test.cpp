@@ -219,7 +219,8 @@ TEST_F(Gpu, T5OfLongTextsTrainsAsOnTheCpu) {
   const std::string shape =
       "model.plugin=t5 model.layers=2 model.hidden=128 model.heads=2 model.head_dim=64 model.ffn=128 "
       "model.vocab=256 model.seq=400 model.inputs=261 data.spans=0.3 data.span_length=2 data.span_token=255";
-  for (const auto& [format, bound] : {std::pair("fp32", 2e-5), {"bf16", bf16_rounding}}) {
+  for (const auto& [format, bound] :
+       {std::pair("fp32", 2e-5), {"bf16", bf16_rounding}, {"fp16 loss_scale.initial=256", bf16_rounding}}) {
     const std::string with = shape + " precision.compute=" + format;
     const Trained cpu = train(with, "", 3), gpu = train(with + " device.plugin=cuda", "", 3),
                   again =

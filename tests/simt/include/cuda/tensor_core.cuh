@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "prun/types.hpp"
 #include "tests/simt/machine.hpp"
 
 namespace prun::cuda {
@@ -27,12 +28,14 @@ inline void load_matrices_turned(Pair (&to)[4], const void* row, simt::Place whe
 }
 
 // Half h of a pair; of two pairs in a number, of pair p.
-inline float half_of(std::uint64_t pairs, std::size_t p, std::size_t h) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(pairs >> (32 * p + 16 * h)) << 16);
+template <class T>
+float half_of(std::uint64_t pairs, std::size_t p, std::size_t h) {
+  return static_cast<float>(std::bit_cast<T>(static_cast<std::uint16_t>(pairs >> (32 * p + 16 * h))));
 }
 
-inline void multiply_add(float (&sums)[4], const Pair (&a)[4], Pair first, Pair last,
-                         simt::Place where = simt::Place::current()) {
+template <class T = bf16>
+void multiply_add(float (&sums)[4], const Pair (&a)[4], Pair first, Pair last,
+                  simt::Place where = simt::Place::current()) {
   const auto two = [](Pair low, Pair high) { return low | std::uint64_t{high} << 32; };
   float left[2][16], right[2][16];  // rows l / 4 and l / 4 + 8, and this lane's two columns
   const auto lane = static_cast<std::size_t>(simt::lane());
@@ -44,12 +47,12 @@ inline void multiply_add(float (&sums)[4], const Pair (&a)[4], Pair first, Pair 
     take(two(a[2 * half], a[2 * half + 1]),
          [&](simt::Lanes all, std::size_t of, std::size_t h, std::size_t k) {
            for (std::size_t row = 0; row < 2; ++row)
-             left[row][8 * half + k] = half_of(all[lane / 4 * 4 + of], row, h);
+             left[row][8 * half + k] = half_of<T>(all[lane / 4 * 4 + of], row, h);
          });
   take(two(first, last), [&](simt::Lanes all, std::size_t of, std::size_t h, std::size_t k) {
     for (std::size_t column = 0; column < 2; ++column)
       for (std::size_t half = 0; half < 2; ++half)
-        right[column][8 * half + k] = half_of(all[(2 * (lane % 4) + column) * 4 + of], half, h);
+        right[column][8 * half + k] = half_of<T>(all[(2 * (lane % 4) + column) * 4 + of], half, h);
   });
   for (std::size_t i = 0; i < 4; ++i)
     for (std::size_t k = 0; k < 16; ++k) sums[i] += left[i / 2][k] * right[i % 2][k];
