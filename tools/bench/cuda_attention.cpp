@@ -1,14 +1,18 @@
-// Times causal attention of training steps on a GPU, forward and backward, in bf16: prun's general kernels,
-// those on tensor cores in both forms, and cuDNN's, queries, keys and values apart and packed. TFLOP/s count
-// the scores that are not masked, half of all without a window, and backward as 2.5 times forward. Long
-// sequences come with a window and without; tools/bench/flex_attention.py times the same in PyTorch. "µs" is
-// of one call of many in a CUDA graph, as far as it can be captured, "launched" of one of many that the host
-// launches, "off" the worst row's distance from what the general kernels give, as a part of its length.
+// Times attention of training steps on a GPU, forward and backward, in bf16: prun's general kernels, those on
+// tensor cores in both forms, and cuDNN's, queries, keys and values apart and packed. TFLOP/s count the
+// scores that are not masked, half of all under a causal mask without a window, and backward as 2.5 times
+// forward. Long sequences come with a window and without; tools/bench/flex_attention.py times the same in
+// PyTorch. T5's has a bias by distance, or keys of an encoder; tools/bench/t5_attention.py compares it with
+// PyTorch's. "µs" is of one call of many in a CUDA graph, as far as it can be captured, "launched" of one of
+// many that the host launches, "off" the worst row's distance from what the general kernels give, as a part
+// of its length.
 //
 //   build/bin/cuda_attention [PART OF A NAME [FILE FOR JSON]]
 #include <chrono>
 #include <memory>
+#include <optional>
 
+#include "attention/cuda_biased.hpp"
 #include "attention/cuda_cudnn.hpp"
 #include "attention/cuda_tensor.hpp"
 #include "cuda/graph.hpp"
@@ -57,9 +61,22 @@ const std::vector<Model> runs = {queries("2k of 8k", 2048, 8192),     queries("2
                                  queries("8k of 24k", 8192, 24576),   queries("8k of 32k", 8192, 32768),
                                  queries("16k of 24k", 16384, 24576), queries("16k of 32k", 16384, 32768)};
 
+// T5-base's: its encoder, its decoder, and its decoder beside an encoder of four times its length, and as
+// spans of 15 % leave them.
+const std::vector<Model> biased_models = {{"T5 encoder", {32, 512, 12, 1, 64, false}},
+                                          {"T5 decoder", {32, 512, 12, 1, 64, true}}};
+Model decoder(const std::string& name, std::int64_t rows, std::int64_t keys) {
+  return {
+      name,
+      {.batch = 32, .seq = rows, .heads = 12, .queries = 1, .head_dim = 64, .causal = false, .keys = keys}};
+}
+const std::vector<Model> decoders = {decoder("T5 across, 512 of 2048", 512, 2048),
+                                     decoder("T5 across, 114 of 512", 114, 512)};
+
 double forward_flops(const cuda::AttentionShape& s) {
   const double seq = static_cast<double>(s.seq), window = static_cast<double>(s.window);
-  const double keys = s.across()                   ? static_cast<double>(s.keys) - seq / 2
+  const double keys = !s.causal                    ? static_cast<double>(cuda::shape_of_keys(s).seq)
+                      : s.across()                 ? static_cast<double>(s.keys) - seq / 2
                       : window > 0 && window < seq ? window - window * window / (2 * seq)
                                                    : seq / 2;
   return 4.0 * static_cast<double>(s.query_rows() * s.head_dim) * keys;
@@ -158,6 +175,41 @@ class Bench {
     with_cudnn(m.name, calls);
   }
 
+  void without_mask(const Model& m) {
+    if (m.name.find(filter_) == std::string::npos) return;
+    pool_.reset();
+    right_y_.reset(), right_dx_.reset();
+    Calls calls(pool_, m.shape, false);
+    own(m.name, calls);
+    on_tensor_cores(m.name, calls);
+  }
+
+  // With T5's table of 32 buckets up to a distance of 128.
+  void biased(const Model& m) {
+    if (m.name.find(filter_) == std::string::npos) return;
+    pool_.reset();
+    right_y_.reset(), right_dx_.reset();
+    constexpr std::int64_t buckets = 32;
+    const cuda::AttentionShape& s = m.shape;
+    Calls calls(pool_, s, false);
+    const cuda::DistanceBias<bf16> bias{pool_.take<bf16>(s.heads * buckets),
+                                        cuda::bounds_of({buckets, 128, s.causal}, s.seq), 0.125};
+    bf16* const dtable = pool_.take<bf16>(s.heads * buckets);
+    const std::int64_t bytes = cuda::attention_biased_workspace<bf16>(s),
+                       back = cuda::attention_biased_backward_workspace<bf16>(s, buckets);
+    calls.forward.workspace = pool_.take<char>(bytes);
+    calls.backward.workspace = pool_.take<char>(back);
+    for (const Form form : {Form(), Form(cuda::AttentionForm::few), Form(cuda::AttentionForm::many)}) {
+      const std::string kernel = kernel_name(form, s);
+      forward(m.name, kernel, calls, bytes, 0, [&] {
+        cuda::attention_biased<bf16>({calls.forward, bias, form}, stream_);
+      });
+      backward(m.name, "backward", kernel, calls, back, 0, [&] {
+        cuda::attention_biased_backward<bf16>({calls.backward, bias, dtable, form}, stream_);
+      });
+    }
+  }
+
   void model(const Model& m) {
     for (const bool packed : {false, true}) {
       const std::string name = m.name + (packed ? ", packed" : ", apart");
@@ -172,6 +224,15 @@ class Bench {
   }
 
  private:
+  using Form = std::optional<cuda::AttentionForm>;
+
+  // Marks the form that would be chosen.
+  static std::string kernel_name(Form form, const cuda::AttentionShape& s) {
+    if (!form) return "prun";
+    return std::string("tensor cores, ") + (*form == cuda::AttentionForm::few ? "few" : "many") +
+           (*form == cuda::attention_form(s) ? "*" : "");
+  }
+
   void own(const std::string& name, Calls& c) {
     const std::int64_t bytes = cuda::attention_backward_workspace<bf16>(c.forward.shape);
     c.backward.workspace = pool_.take<char>(bytes);
@@ -181,9 +242,7 @@ class Bench {
 
   void on_tensor_cores(const std::string& name, Calls& c) {
     for (const auto form : {cuda::AttentionForm::few, cuda::AttentionForm::many}) {
-      const std::string kernel = std::string("tensor cores, ") +
-                                 (form == cuda::AttentionForm::few ? "few" : "many") +
-                                 (form == cuda::attention_form(c.forward.shape) ? "*" : "");
+      const std::string kernel = kernel_name(form, c.forward.shape);
       forward(name, kernel, c, 0, 0, [&] { cuda::tensor_attention(c.forward, form, stream_); });
       backward(name, "backward", kernel, c, 0, 0,
                [&] { cuda::tensor_attention_backward(c.backward, form, stream_); });
@@ -227,7 +286,9 @@ class Bench {
   void backward(const std::string& name, const char* which, const std::string& kernel, Calls& c,
                 std::int64_t workspace, double prepared, const std::function<void()>& launch) {
     const cuda::AttentionShape& s = c.forward.shape;
-    const std::int64_t elements = s.batch * s.seq * s.heads * (s.queries + 2) * s.head_dim;
+    // Where keys are of other positions, gradients of theirs do not follow those of queries.
+    const std::int64_t slots = s.queries + (s.across() ? 0 : 2),
+                       elements = s.batch * s.seq * s.heads * slots * s.head_dim;
     const double off = off_after(launch, c.backward.dq.data, elements, s.head_dim, right_dx_);
     row(name, which, kernel, c, 2.5, workspace, prepared, off, launch);
   }
@@ -300,6 +361,8 @@ void time_all(const std::string& filter, Results& results) {
   Bench bench(filter, results);
   for (const Model& model : models) bench.model(model);
   for (const Model& model : runs) bench.run_of_queries(model);
+  for (const Model& model : biased_models) bench.biased(model);
+  for (const Model& model : decoders) bench.without_mask(model);
 }
 
 }  // namespace
