@@ -253,10 +253,9 @@ class DrivePrices final : public Prices {
 // Of a step, how much the drive reads, and how much it writes.
 std::vector<double> drive_at_work(const Assembly& assembly) {
   const Timeline timeline(assembly, std::make_unique<DrivePrices>(assembly));
-  const std::string queue = "copy." + std::to_string(assembly.devices().size() - 1);
   std::vector<double> shares;
-  for (const char* const way : {".out", ".in"})
-    shares.push_back(seconds_of(timeline.of(FunctionKind::update, queue + way, 3)) /
+  for (const char* const queue : {"nvme.read", "nvme.write"})
+    shares.push_back(seconds_of(timeline.of(FunctionKind::update, queue, 3)) /
                      timeline.simulation.step_seconds);
   return shares;
 }

@@ -28,7 +28,9 @@ std::string times_text(const std::vector<QueueInfo>& queues, const StepTimes& ti
   for (std::size_t q = 0; q < queues.size(); ++q)
     text += format("  %-16s busy %9.3f ms, waits for others %9.3f ms\n", queues[q].name.c_str(),
                    times.busy[q] * 1e3, times.waiting[q] * 1e3);
-  return text + format("  exposed communication %.3f ms\n", times.exposed_communication * 1e3);
+  return text +
+         format("  exposed communication %.3f ms, held up by copies, updates elsewhere and drives %.3f ms\n",
+                times.exposed_communication * 1e3, times.exposed_transfers * 1e3);
 }
 
 void write(const std::filesystem::path& file, std::vector<RankTrace> ranks) {

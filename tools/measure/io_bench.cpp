@@ -39,7 +39,7 @@ class Way {
  public:
   Way(DeviceInterface& tier, DeviceInterface& host, std::byte* disk, std::int64_t bytes, bool writes)
       : tier_(tier), memory_(host, call_bytes) {
-    raise(tier_.create_queue(writes ? "copy.in" : "copy.out", false, &queue_));
+    raise(tier_.create_queue(writes ? "bench.write" : "bench.read", false, &queue_));
     for (std::int64_t at = 0; at + call_bytes <= bytes; at += call_bytes)
       works_.push_back(bind(disk + at, writes));
   }

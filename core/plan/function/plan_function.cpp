@@ -215,18 +215,19 @@ bool moves(const Program& program, const Reach& reach, FunctionKind kind, const 
 }
 
 // Copies for another device, fetches and offloads have one queue for each direction: a link carries both at
-// once, and neither must delay the staging of inputs.
+// once, and neither must delay the staging of inputs. Those of a tier have its kind, such as "nvme.read".
 QueueInfo queue_of_kernel(const Program& program, const Reach& reach, FunctionKind kind,
                           const PlannedStep& step) {
   const bool own = step.device == reach.device() && !moves(program, reach, kind, step),
              workers = own && kind != FunctionKind::load;
+  const auto ends_in = [&](Space space) {
+    return reach.place_of(step.operands.back().value) == MemoryPlace{step.device, space};
+  };
+  if (const PlanDevice& device = reach.device_at(step.device); device.tier)
+    return {device.kind + (ends_in(Space::disk) ? ".write" : ".read"), false, no_axis, 0, -1, step.device};
   std::string name = workers ? "compute" : "copy";
   if (step.device > 0) name += detail::concat(".", step.device);
-  if (!own) {
-    const MemoryPlace to = reach.place_of(step.operands.back().value);
-    const Space its_own = reach.device_at(step.device).tier ? Space::disk : Space::device;
-    name += to == MemoryPlace{step.device, its_own} ? ".in" : ".out";
-  }
+  if (!own) name += ends_in(Space::device) ? ".in" : ".out";
   return {std::move(name), workers, no_axis, 0, -1, step.device};
 }
 

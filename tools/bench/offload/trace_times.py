@@ -12,9 +12,9 @@ def kind_of(queue):
         return "batch"
     if queue.startswith("compute."):
         return "updates"
-    if way := re.fullmatch(r"copy(\.\d+)?\.(in|out)", queue):
-        return "drives" if way[1] else {"in": "to device", "out": "to host"}[way[2]]
-    return "exchanges"
+    if re.fullmatch(r".+\.(read|write)", queue):
+        return "drives"
+    return {"copy.in": "to device", "copy.out": "to host"}.get(queue, "exchanges")
 
 
 class Spans:
