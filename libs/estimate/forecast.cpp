@@ -155,17 +155,22 @@ namespace {
 // ------------------------------------------------------------------- saves
 
 // Bytes a second: of a copy on an idle machine; of one thread that reads memory while training and writing go
-// on; of a drive at most.
-constexpr double copied_per_second = 8e9, read_per_second = 4.5e9, most_of_drive_per_second = 2e9;
+// on; of drives of which the recipe says nothing, at most.
+constexpr double copied_per_second = 8e9, read_per_second = 4.5e9, most_of_drives_per_second = 2e9;
 
 double save_rate(const Assembly& assembly) {
   return static_cast<double>(assembly.recipe().bytes("run.save_rate").value_or(0));
 }
 
-// Returns the rate at which a save reads state from drives: at most that of the disk it writes to, which may
-// be the same.
-double drive_rate(const Assembly& assembly) {
-  return std::min(most_of_drive_per_second, save_rate(assembly));
+// Returns, by device, the rates at which a save reads state from a tier, and would write to it: those that
+// the recipe states, or at most that of the disk it writes to, which may be the same.
+Numbered<DriveRates> drives_of_save(const Assembly& assembly, PluginHost& plugins) {
+  const double disk = save_rate(assembly);
+  Numbered<DriveRates> drives;
+  for (std::size_t device = 0; device < assembly.device_infos().size(); ++device)
+    drives.push_back(stated_drives_of(assembly, plugins, device)
+                         .value_or(DriveRates{std::min(most_of_drives_per_second, disk), disk}));
+  return drives;
 }
 
 double read_by_all(const Assembly& assembly, const Plan& plan) {
@@ -174,7 +179,8 @@ double read_by_all(const Assembly& assembly, const Plan& plan) {
 }
 
 // Returns the loads of the reads of a rank's plan. Replicated state is divided among ranks.
-std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& rank) {
+std::vector<SaveLoad> loads_of(const Assembly& assembly, const Numbered<DriveRates>& drives,
+                               const SimulatedRank& rank) {
   const Program& program = *rank.program;
   const ProcessNeed& need = assembly.process_need_of(rank.rank);
   const double pace = read_by_all(assembly, *rank.plan);
@@ -187,7 +193,7 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& ra
       const Address& home = rank.plan->home(value.value);
       const MemoryPlace place = rank.plan->layout.ranges[home.range].place;
       load.bytes += bytes;
-      load.seconds += bytes / (place.space == Space::disk ? drive_rate(assembly) : pace);
+      load.seconds += bytes / (place.space == Space::disk ? drives.at(place.device).read : pace);
     }
     held += load.bytes;
   }
@@ -198,44 +204,51 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& ra
   return loads;
 }
 
-// Returns the bytes of a rank's state on drives.
-double on_drives(const Assembly& assembly) {
-  const Plan& plan = assembly.plan();
-  std::set<PersistentValue> there;
-  for (const HeldSlice& held : assembly.held_slices())
-    for (const Id value : {held.value, held.rounded})
-      if (value != none && plan.layout.ranges[plan.home(value).range].place.space == Space::disk)
-        there.insert({value, held.instance});
-  double bytes = 0;
-  for (const PersistentValue& one : there)
-    bytes += static_cast<double>(assembly.program().local_bytes(one.value));
-  return bytes;
-}
+// What a save asks of the drives that state is on: it reads bytes of a rank's state there, and may write all
+// that it saves to the same ones. Seconds are those of all ranks of a host.
+struct DriveUse {
+  double bytes = 0, read_seconds = 0, write_seconds = 0;
 
-// What a save reads from drives: bytes of a rank's state, and seconds for all ranks of a host.
-struct DriveReads {
-  double bytes = 0, seconds = 0;
+  DriveUse(const Assembly& assembly, const Numbered<DriveRates>& drives) {
+    const Plan& plan = assembly.plan();
+    const auto ranks = static_cast<double>(ranks_of_host(assembly)),
+               saved = static_cast<double>(assembly.process_need().saved_bytes);
+    for (const PersistentValue& one : on_drives(assembly)) {
+      const auto size = static_cast<double>(assembly.program().local_bytes(one.value));
+      const DriveRates& rates = drives.at(plan.layout.ranges[plan.home(one.value).range].place.device);
+      bytes += size;
+      read_seconds += ranks * size / rates.read;
+      write_seconds = std::max(write_seconds, ranks * saved / rates.write);
+    }
+  }
 
-  explicit DriveReads(const Assembly& assembly)
-      : bytes(on_drives(assembly)),
-        seconds(bytes * static_cast<double>(ranks_of_host(assembly)) / drive_rate(assembly)) {}
+ private:
+  static std::set<PersistentValue> on_drives(const Assembly& assembly) {
+    const Plan& plan = assembly.plan();
+    std::set<PersistentValue> there;
+    for (const HeldSlice& held : assembly.held_slices())
+      for (const Id value : {held.value, held.rounded})
+        if (value != none && plan.layout.ranges[plan.home(value).range].place.space == Space::disk)
+          there.insert({value, held.instance});
+    return there;
+  }
 };
 
-// Returns how much later steps end because a save reads drives that they need for `wanted` seconds. While
-// both want all of a drive, each gets half.
-double delay_by_drives(const Assembly& assembly, const Simulation& step, const DriveReads& reads,
-                       double write_seconds, double wanted) {
+// Returns how much later steps end because a save that lasts so long needs their drives for `wanted` seconds.
+// While both want all of a drive, each gets half.
+double delay_by_drives(const Assembly& assembly, const Simulation& step, const DriveUse& use,
+                       double save_seconds, double wanted) {
   const double share =
-      reads.bytes > 0 ? std::min(1.0, seconds_of_drives(assembly, step) / step.step_seconds) : 0;
+      use.bytes > 0 ? std::min(1.0, seconds_of_drives(assembly, step) / step.step_seconds) : 0;
   if (share <= 0) return 0;
-  const double lasts = std::max(write_seconds, 2 * wanted);
+  const double lasts = std::max(save_seconds, 2 * wanted);
   return std::max(0.0, lasts - (lasts - wanted) / share);
 }
 
 // Returns the pause of a save that copies everything before training goes on.
-double seconds_to_copy(const Assembly& assembly, const DriveReads& reads) {
+double seconds_to_copy(const Assembly& assembly, const DriveUse& use) {
   const double all = static_cast<double>(assembly.process_need().saved_bytes);
-  return std::max(0.0, all - reads.bytes) / copied_per_second + reads.seconds;
+  return std::max(0.0, all - use.bytes) / copied_per_second + use.read_seconds;
 }
 
 std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& plugins,
@@ -247,28 +260,30 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
   SaveForecast save;
   save.seconds = static_cast<double>(need.saved_bytes) / rate;
   const bool copies = save_memory(assembly.recipe()).all;
-  const DriveReads reads(assembly);
+  const Numbered<DriveRates> drives = drives_of_save(assembly, plugins);
+  const DriveUse use(assembly, drives);
   save.still = copies
-                   ? seconds_to_copy(assembly, reads)
+                   ? seconds_to_copy(assembly, use)
                    : std::max(static_cast<double>(need.saved_bytes - need.save_bytes) / rate,
                               static_cast<double>(need.saved_bytes) / read_by_all(assembly, assembly.plan()));
   if (copies) save.delay = save.still;
   if (!table || !so_far.prediction) return save;
   const Simulation& without = so_far.prediction->simulation;
   if (copies) {
-    const double by_drives = delay_by_drives(assembly, without, reads, save.seconds, save.seconds);
+    const double by_drives = delay_by_drives(assembly, without, use, save.seconds, use.write_seconds);
     save.of_drives = by_drives > 0;
     *save.delay += by_drives;
     return save;
   }
   SimulateOptions options;
   options.save_reads = [&](const SimulatedRank& rank) {
-    return ends_of_reads(loads_of(assembly, rank), {rate, assembly.process_need_of(rank.rank).save_bytes});
+    return ends_of_reads(loads_of(assembly, drives, rank),
+                         {rate, assembly.process_need_of(rank.rank).save_bytes});
   };
   options.fed = [&](const QueueInfo& queue) { return assembly.device_infos()[queue.device].asynchronous; };
   save.simulation = predict_by(assembly, plugins, *table, options).simulation;
   const double by_drives =
-      delay_by_drives(assembly, without, reads, save.seconds, save.seconds + reads.seconds);
+      delay_by_drives(assembly, without, use, save.seconds, use.write_seconds + use.read_seconds);
   save.delay = std::max(by_drives, save.simulation->all_seconds - without.all_seconds);
   save.of_drives = by_drives > 0 && *save.delay == by_drives;
   return save;

@@ -28,15 +28,20 @@ std::optional<DriveRates> stated_rates(const Recipe& recipe, const PluginNote& n
 
 }  // namespace
 
+std::optional<DriveRates> stated_drives_of(const Assembly& assembly, PluginHost& plugins,
+                                           std::size_t device) {
+  if (device == 0) return {};
+  const PluginNote& note =
+      plugins.note("device", assembly.unlowered().requests().more_devices.at(device - 1));
+  return trait_of(note, "rates").empty() ? std::nullopt : stated_rates(assembly.recipe(), note);
+}
+
 std::optional<CostTable> with_stated_drives(const CostTable& table, const Assembly& assembly,
                                             PluginHost& plugins) {
   std::optional<CostTable> with;
-  const std::vector<std::string>& beside = assembly.unlowered().requests().more_devices;
-  for (std::size_t i = 0; i < beside.size(); ++i) {
-    const PluginNote& note = plugins.note("device", beside[i]);
-    if (trait_of(note, "rates").empty()) continue;
-    const std::optional<DriveRates> rates = stated_rates(assembly.recipe(), note);
-    const std::string name(assembly.device_infos()[i + 1].name.view());
+  for (std::size_t device = 1; device < assembly.device_infos().size(); ++device) {
+    const std::optional<DriveRates> rates = stated_drives_of(assembly, plugins, device);
+    const std::string name(assembly.device_infos()[device].name.view());
     if (!rates || table.stated_drives.count(name) != 0) continue;
     if (!with) with = table;
     with->stated_drives.emplace(name, *rates);

@@ -26,6 +26,12 @@ class DriveRatesOfARecipe : public testing::Test {
   }
   double seconds(const std::string& more) const { return predicted(more).simulation.step_seconds; }
 
+  // Returns the pause of a save that copies all of it first: what is on drives is read from there.
+  double pause_of_save(const std::string& more) const {
+    const Assembly assembly(tiny_recipe({"run.save_every=2", "run.save_memory=all"}, more), plugins());
+    return forecast(assembly, plugins(), {}).save.value().still;
+  }
+
   std::string refusal(const std::string& more) const {
     try {
       const Assembly assembly(tiny_recipe({}, more), plugins());
@@ -92,6 +98,16 @@ TEST_F(DriveRatesOfARecipe, AreAssumedWithoutThem) {
   const Prediction stated = predicted(on_two("read_rate = [3.0]\nwrite_rate = [2.0]\n"));
   EXPECT_TRUE(says(stated, "that read 6.0 GB/s and write 4.0 GB/s together, as the recipe says"));
   EXPECT_FALSE(says(stated, "assumed"));
+}
+
+TEST_F(DriveRatesOfARecipe, SetTheTimeThatASaveReads) {
+  const double two = pause_of_save(on_one("read_rate = [2.0]\nwrite_rate = [1.0]\n")),
+               four = pause_of_save(on_one("read_rate = [4.0]\nwrite_rate = [1.0]\n")),
+               eight = pause_of_save(on_two("read_rate = [4.0]\nwrite_rate = [1.0]\n"));
+  EXPECT_GT(four, eight);
+  EXPECT_NEAR((two - four) / (four - eight), 2, 1e-3);
+  // Without them it reads no quicker than the disk of run.out writes: 1 GiB/s.
+  EXPECT_GT(pause_of_save(on_one("")), two);
 }
 
 TEST_F(DriveRatesOfARecipe, AreOneForEachFolderOrOneForAll) {

@@ -368,13 +368,15 @@ TEST(Drives, SeventyBillionSaveThemselvesOnOneNode) {
 // A save takes the drives' time from the steps beside it, which need all of it where state lies there.
 TEST(Drives, ASaveHoldsUpStepsByWhatItTakesOfTheirDrives) {
   if (!is_built("device", "cuda")) GTEST_SKIP() << "built without CUDA";
-  const auto predicted = [](const char* place, const char* memory) {
+  const auto predicted = [](const char* place, const char* memory, const std::string& write_rate = "") {
     std::vector<std::string> sets = {"run.save_every=4",      detail::concat("run.save_memory=", memory),
                                      "device.plan_gpu=h200",  "device.plan_gib=139",
                                      "device.plan_units=4",   "tier={}",
                                      "tier.cpu.plan_gib=500", detail::concat("strategy.3.optimizer=", place)};
     if (place == std::string_view("nvme"))
       sets.insert(sets.end(), {"tier.nvme.paths=[\"/tmp\"]", "tier.nvme.plan_gib=400"});
+    if (!write_rate.empty())
+      sets.insert(sets.end(), {"tier.nvme.read_rate=[4.0]", "tier.nvme.write_rate=[" + write_rate + "]"});
     const Assembly assembly(
         Recipe::load(PRUN_SOURCE_DIR "/configs/llama-13b-nvme.toml", sets, plugins().catalog()), plugins());
     return forecast(assembly, plugins(), "h200").save.value();
@@ -389,6 +391,11 @@ TEST(Drives, ASaveHoldsUpStepsByWhatItTakesOfTheirDrives) {
   EXPECT_GT(copied.still, 2 * from_memory.still);
   EXPECT_GE(*copied.delay, copied.still);
   EXPECT_EQ(*from_memory.delay, from_memory.still);
+  // What it writes takes drives that the recipe calls quicker for less long.
+  const SaveForecast slow = predicted("nvme", "all", "1.0"), quick = predicted("nvme", "all", "8.0");
+  EXPECT_EQ(slow.still, quick.still);
+  EXPECT_LT(slow.still, copied.still);
+  EXPECT_LT(*quick.delay, *slow.delay);
 }
 
 // ---------------------------------------------------------------- what the planner chooses
