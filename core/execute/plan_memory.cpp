@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/process_limits.hpp"
+#include "base/thread.hpp"
 
 namespace prun {
 
@@ -19,14 +20,23 @@ PlanMemory::PlanMemory(const Program& program, const Plan& plan, const Devices& 
     : program_(program), plan_(plan) {
   give_back_free_memory();
   constexpr std::int64_t fence = range_alignment;
-  for (const Layout::Range& planned : plan.layout.ranges) {
-    DeviceInterface& device = *devices.at(planned.place.device);
-    const bool has_fences = fenced && planned.place.space != Space::disk;
-    ranges_.push_back(std::make_shared<Range>(planned, device, has_fences ? fence : 0));
-    if (!has_fences) continue;
-    std::byte* const begin = ranges_.back()->at(planned.begin);
+  const std::vector<Layout::Range>& planned = plan.layout.ranges;
+  const auto has_fences = [&](const Layout::Range& range) {
+    return fenced && range.place.space != Space::disk;
+  };
+  ranges_.resize(planned.size());
+  // Hundreds of GiB of memory and of files take minutes, and neither waits for the other.
+  share_out(devices.size(), devices.size(), [&](std::size_t, std::size_t device) {
+    for (std::size_t i = 0; i < planned.size(); ++i)
+      if (planned[i].place.device == static_cast<std::int32_t>(device))
+        ranges_[i] =
+            std::make_shared<Range>(planned[i], *devices[device], has_fences(planned[i]) ? fence : 0);
+  });
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    if (!has_fences(planned[i])) continue;
+    std::byte* const begin = ranges_[i]->at(planned[i].begin);
     fences_.emplace_back(begin - fence, static_cast<std::size_t>(fence));
-    fences_.emplace_back(begin + planned.bytes(), static_cast<std::size_t>(fence));
+    fences_.emplace_back(begin + planned[i].bytes(), static_cast<std::size_t>(fence));
   }
 }
 
