@@ -23,6 +23,10 @@ Update update_of(const Program& program, const Bucket& bucket);
 // Refuses a trained parameter that no op of its update changes.
 void check_updates(const Program& program);
 
+// Refuses `speculate` or `settle` alone, and a `settle` without the ops of `update`: edits of that would be
+// lost.
+void check_settled(const Program& program);
+
 // Refuses an update that does not remove the scale of the loss, where there is one: the clip factor does
 // that.
 void check_scaled_updates(const Program& program);

@@ -7,16 +7,34 @@
 namespace prun {
 namespace {
 
-// Returns whether a step may do without calls of a function: an instance is updated once, or
-// speculatively.
-bool has_alternative(const Program& program, const PlannedFunction& function) {
-  return is_optimizer(function.kind) &&
-         !program.segment(function.segment).ops(FunctionKind::speculate).empty();
+bool may_speculate(const Program& program, Id segment) {
+  return segment != program.step_segment() && !program.segment(segment).ops(FunctionKind::speculate).empty();
+}
+
+// An instance that may be updated speculatively has either `update`, or both `speculate` and `settle`.
+void check_updated_once(const Program& program, const Plan& plan) {
+  std::set<std::pair<std::int32_t, FunctionKind>> called;
+  for (const Call& call : plan.calls) {
+    const PlannedFunction& function = plan.functions[call.function];
+    called.emplace(call.instance, function.kind);
+    for (const InstancePiece& of : function.joins) called.emplace(of.instance, function.kind);
+  }
+  for (std::int32_t i = 0; std::cmp_less(i, plan.instances.size()); ++i) {
+    const Instance& instance = plan.instances[i];
+    if (instance.is_stub() || !may_speculate(program, instance.segment)) continue;
+    const auto has = [&](FunctionKind kind) { return called.contains({i, kind}); };
+    if (has(FunctionKind::update) == has(FunctionKind::speculate) ||
+        has(FunctionKind::speculate) != has(FunctionKind::settle))
+      fail_check("layer ", instance.layer, " of segment '", program.segment(instance.segment).name,
+                 "' is not updated once, by `update` or by `speculate` and `settle`");
+  }
 }
 
 void check_called(const Program& program, const PlannedFunction& function, std::int32_t number,
                   const CalledPieces& called) {
-  if (has_alternative(program, function) && !called.contains({number, 0})) return;
+  if (is_optimizer(function.kind) && may_speculate(program, function.segment) &&
+      !called.contains({number, 0}))
+    return;
   std::int32_t covered = 0;
   for (std::size_t piece = 0; piece < function.pieces.size(); ++piece) {
     if (!called.contains({number, static_cast<std::int32_t>(piece)}))
@@ -68,6 +86,7 @@ void check_effects(const Program& program, const Plan& plan, const CalledPieces&
     else
       check_joined(plan, function);
   }
+  check_updated_once(program, plan);
 }
 
 }  // namespace prun

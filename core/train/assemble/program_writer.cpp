@@ -234,6 +234,7 @@ WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
   while (!write_over_mesh()) factored_ = program_->requests().factored;
   if (purpose_ == Purpose::training) {
     check_updates(*program_);
+    check_settled(*program_);
     delay_weights(*program_, delays_of(*program_, pipeline_, delay(), recipe_, batch_));
   } else {
     leave_training_out();
