@@ -18,21 +18,8 @@ bool further_memory_suffices(const Assembly& assembly) {
   return missing_further_memory(assembly).empty() && hosts_have_room(assembly);
 }
 
-// Returns whether there is room for what is not on a device with memory apart from the host's.
-bool host_has_room(const Assembly& assembly) {
-  return further_memory_suffices(assembly) &&
-         (!assembly.device_info().host_memory || bytes_needed(assembly) <= memory_limit(assembly));
-}
-
 bool there_is_room(const Assembly& assembly) {
   return bytes_needed(assembly) <= memory_limit(assembly) && further_memory_suffices(assembly);
-}
-
-// Returns the most instances that a plan updates speculatively.
-std::int32_t speculated_in(const Assembly& assembly) {
-  std::int32_t most = 0;
-  for (const Plan& plan : assembly.plans()) most = std::max(most, plan.speculated());
-  return most;
 }
 
 // Searches for a plan that fits. The plan is exact, so whether it fits is known once it is made. What
@@ -41,10 +28,10 @@ class FittingSearch {
  public:
   explicit FittingSearch(PlanMaker& maker) : maker_(maker) {}
 
+  // Throws DoesNotFit.
   Assembly run();
-  // This belongs to the plan that was found.
-  const SpareMemory& spare() const { return spare_; }
-  const NotFitting& tried() const { return tried_; }
+  // Adds the other kinds of steps to the plan that was found.
+  Assembly add_other_steps(Assembly found);
 
  private:
   bool fits_in_turn(std::size_t way);
@@ -52,13 +39,15 @@ class FittingSearch {
   bool fits_ranks(WayToFit way);
   bool fits(const PlannedChoice& choice);
   void make_with_room(const PlannedChoice& choice);
+  bool must_speculate_less();
   WayToFit ways() const { return made_->unlowered().requests().ways_to_fit; }
   template <class Try>
   bool tried_out(const Try& fits);
 
   PlanMaker& maker_;
-  std::optional<Assembly> made_;     // assembly of the last try
-  SpareMemory spare_;                // choice of the last try
+  std::optional<Assembly> made_;  // assembly of the last try
+  PlannedChoice choice_;          // choices of the last try
+  SpareMemory spare_;
   NotFitting tried_;                 // findings while no plan fitted
   std::optional<WayToFit> crowded_;  // first way that fits each rank, though not all ranks of a host
 };
@@ -126,30 +115,39 @@ bool FittingSearch::fits(const PlannedChoice& choice) {
   return further.empty();
 }
 
-// Makes the plan with memory for all that keeps drives busy and for all speculative updates, or as much
-// of it as there is.
+// Makes the plan with memory for all that keeps drives busy, or as little as it takes, and for as many
+// speculative updates as other uses leave room for.
 void FittingSearch::make_with_room(const PlannedChoice& choice) {
+  choice_ = choice;
   spare_ = {true, std::numeric_limits<std::int32_t>::max()};
-  maker_.make(choice, spare_, made_);
-  const std::int32_t most = speculated_in(*made_);
-  for (const std::int32_t fewer : {most * 3 / 4, most / 2, most / 4, 0}) {
-    if (most == 0 || fewer == spare_.speculated || host_has_room(*made_)) continue;
-    spare_.speculated = fewer;
-    maker_.make(choice, spare_, made_);
-  }
+  do maker_.make(choice, spare_, made_);
+  while (must_speculate_less());
   spare_.far_ahead = !uses_drives(*made_) || there_is_room(*made_);
   if (!spare_.far_ahead) maker_.make(choice, spare_, made_);
 }
 
-// Adds the other kinds of steps. They do less than the full one and hardly ever need more memory, so the plan
-// is found without them.
-void add_other_steps(PlanMaker& maker, const FittingSearch& search, Assembly& assembly) {
-  maker.plan_other_steps(assembly, search.spare());
-  if (assembly.other_steps().empty()) return;
-  NotFitting tried = search.tried();
-  tried.needed = tried.least = bytes_needed(assembly);
-  tried.further = missing_further_memory(assembly);
-  if (tried.needed > memory_limit(assembly) || !tried.further.empty()) refuse_memory(assembly, tried);
+// Lowers the number of speculative updates to what fits; false if all that are planned do.
+bool FittingSearch::must_speculate_less() {
+  std::int32_t planned = 0;
+  for (const Plan& plan : made_->plans()) planned = std::max(planned, plan.speculated());
+  spare_.speculated = std::min(spare_.speculated, speculated_that_fit(*made_));
+  return spare_.speculated < planned;
+}
+
+// The other kinds do less than the full one and hardly ever need more memory, so the plan is found without
+// them. If they do, fewer updates are speculative.
+Assembly FittingSearch::add_other_steps(Assembly found) {
+  made_.emplace(std::move(found));
+  maker_.plan_other_steps(*made_, spare_);
+  while (!made_->other_steps().empty() && must_speculate_less()) {
+    maker_.make(choice_, spare_, made_);
+    maker_.plan_other_steps(*made_, spare_);
+  }
+  if (made_->other_steps().empty()) return std::move(*made_);
+  tried_.needed = tried_.least = bytes_needed(*made_);
+  tried_.further = missing_further_memory(*made_);
+  if (tried_.needed > memory_limit(*made_) || !tried_.further.empty()) refuse_memory(*made_, tried_);
+  return std::move(*made_);
 }
 
 }  // namespace
@@ -157,8 +155,7 @@ void add_other_steps(PlanMaker& maker, const FittingSearch& search, Assembly& as
 Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose) {
   PlanMaker maker(std::make_shared<PlannedRecipe>(std::move(recipe), plugins, rank, purpose));
   FittingSearch search(maker);
-  Assembly assembly = search.run();
-  add_other_steps(maker, search, assembly);
+  Assembly assembly = search.add_other_steps(search.run());
   maker.prove(assembly);
   maker.leave_rest_to_saves(assembly);
   assembly.check_steps_end(false);

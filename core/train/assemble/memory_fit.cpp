@@ -1,9 +1,11 @@
 #include "train/assemble/memory_fit.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "base/text.hpp"
 #include "plan/bound_calls.hpp"
+#include "plan/offsets.hpp"
 #include "plan/persistent.hpp"
 #include "plugin/plugin_lines.hpp"
 #include "plugin/traits.hpp"
@@ -89,16 +91,69 @@ void add_saves(const Assembly& assembly, int rank, std::int64_t stages, ProcessN
   need.bytes += std::max(need.save_bytes, reading_bytes(recipe, assembly.device_info(), world));
 }
 
+// ------------------------------------------------------------ saves and speculative updates
+
+bool saves_take_the_rest(const Recipe& recipe) {
+  const SaveMemory said = save_memory(recipe);
+  return saves_between_steps(recipe) && !said.all && !said.bytes;
+}
+
+// Returns how much more than the least saves use of what is left. Files are written through the system's
+// cache, which other programs use too.
+std::int64_t more_for_saves(const ProcessNeed& need, const std::optional<std::int64_t>& left) {
+  const std::int64_t more = left ? std::max<std::int64_t>(*left, 0) / 4 * 3 : need.saved_bytes;
+  return std::min(need.saved_bytes - need.save_bytes, more);
+}
+
+// Returns, by n, what the first n speculative updates of a plan hold at most.
+std::vector<std::int64_t> held_by_first(const Assembly& assembly) {
+  std::vector<std::int64_t> most = {0};
+  for (const Plan& plan : assembly.plans()) {
+    std::map<Id, std::int64_t> of_segment;
+    for (const auto& [id, home] : plan.homes)
+      if (home.region == Region::arrived)
+        of_segment[assembly.program().value(id).segment] += align(home.bytes);
+    std::size_t count = 0;
+    std::int64_t held = 0;
+    for (const Call& call : plan.calls)
+      if (const PlannedFunction& function = plan.functions[call.function];
+          function.kind == FunctionKind::speculate && call.instance > 0 && call.piece == 0) {
+        held += of_segment[function.segment];
+        if (++count == most.size()) most.push_back(most.back());
+        most[count] = std::max(most[count], held);
+      }
+  }
+  return most;
+}
+
+// Returns what hosts have left of their memory for a rank if nothing is speculative.
+std::optional<std::int64_t> left_without_speculation(const Assembly& assembly) {
+  const std::optional<std::int64_t> left = left_on_hosts(assembly);
+  return left ? *left + held_by_first(assembly).back() : left;
+}
+
 }  // namespace
 
+std::int32_t speculated_that_fit(const Assembly& assembly) {
+  const std::vector<std::int64_t> held = held_by_first(assembly);
+  const std::optional<std::int64_t> left = left_without_speculation(assembly);
+  std::int64_t room = left.value_or(held.back());
+  if (left && saves_take_the_rest(assembly.recipe()))
+    for (const ProcessNeed& need : assembly.process_needs())
+      room = std::min(room, *left - more_for_saves(need, left));
+  if (assembly.device_info().host_memory)
+    room = std::min(room, memory_limit(assembly) - bytes_needed(assembly) + held.back());
+  const auto beyond = std::upper_bound(held.begin() + 1, held.end(), room);
+  return static_cast<std::int32_t>(beyond - held.begin()) - 1;
+}
+
 void leave_rest_to_saves(const Assembly& assembly, std::vector<ProcessNeed>& needs) {
-  const SaveMemory said = save_memory(assembly.recipe());
-  if (!saves_between_steps(assembly.recipe()) || said.all || said.bytes) return;
-  const std::optional<std::int64_t> left = left_on_hosts(assembly);
+  if (!saves_take_the_rest(assembly.recipe())) return;
+  const std::optional<std::int64_t> left = left_without_speculation(assembly), now = left_on_hosts(assembly);
   for (ProcessNeed& need : needs) {
-    // Files are written through the system's cache, which other programs use too.
-    const std::int64_t more = left ? std::max<std::int64_t>(*left, 0) / 4 * 3 : need.saved_bytes;
-    const std::int64_t grown = std::min(need.saved_bytes, need.save_bytes + more);
+    const std::int64_t more = more_for_saves(need, left),
+                       there = now ? std::max<std::int64_t>(*now, 0) : more;
+    const std::int64_t grown = need.save_bytes + std::min(more, there);
     const std::int64_t reading =
         reading_bytes(assembly.recipe(), assembly.device_info(), assembly.mesh().world());
     need.bytes += std::max(grown, reading) - std::max(need.save_bytes, reading);

@@ -15,7 +15,8 @@ std::int64_t data_bytes_of(const Assembly& assembly, PluginHost& plugins);
 // must agree on what fits. Devices and drives that a plan uses count, so each plan that is tried has its own.
 std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& plugins,
                                           std::int64_t data_bytes);
-// Gives saves as much as they can use of what plans leave free, if the recipe does not say how much.
+// Gives saves as much as they can use of what plans leave free, if the recipe does not say how much. What
+// speculative updates hold counts as free: they come behind saves.
 void leave_rest_to_saves(const Assembly& assembly, std::vector<ProcessNeed>& needs);
 
 // Returns what plans may take of the recipe's device. What the recipe states is the plan's alone; if it
@@ -23,6 +24,9 @@ void leave_rest_to_saves(const Assembly& assembly, std::vector<ProcessNeed>& nee
 std::int64_t memory_limit(const Assembly& assembly);
 // Returns the bytes of the largest plan.
 std::int64_t bytes_needed(const Assembly& assembly);
+// Returns the most speculative updates that hosts have memory for beside all else and what saves use; at most
+// as many as are planned.
+std::int32_t speculated_that_fit(const Assembly& assembly);
 // Says what another device lacks for the plans; an empty text means nothing.
 std::string missing_further_memory(const Assembly& assembly);
 
