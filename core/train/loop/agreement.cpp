@@ -207,8 +207,9 @@ Topic fitting_topic(const Assembly& assembly) {
   Topic topic{"fit their plans into memory in other ways", {}, "say in the recipe what lies where"};
   for (const std::string& said : assembly.program().requests().said_to_fit)
     topic.facts.emplace_back("the choice", said);
-  topic.facts.emplace_back("speculative updates (speculate = \"none\" of offload has none)",
-                           std::to_string(assembly.plan().speculated()));
+  std::string updates;
+  for (const Plan& plan : assembly.plans()) updates += detail::concat(" ", plan.speculated());
+  topic.facts.emplace_back("the number of speculative updates, by stage,", updates.substr(1));
   return topic;
 }
 
