@@ -67,8 +67,14 @@ void KernelTimer::forget() {
 
 namespace {
 
-// Returns whether a function's kernels do all that they are for: `settle` finds updates complete.
-bool does_all(FunctionKind kind) { return kind != FunctionKind::settle; }
+// Returns whether a kernel does all that it is for. `settle` repeats ops of `speculate` in steps beyond the
+// limit, and finds updates complete in those that are measured.
+bool does_all(const Program& program, const PlannedFunction& function, const PlannedStep& step) {
+  if (function.kind != FunctionKind::settle) return true;
+  const std::vector<Id>& begun = program.segment(function.segment).ops(FunctionKind::speculate);
+  return std::none_of(begun.begin(), begun.end(),
+                      [&](Id op) { return program.op(op).def == program.op(step.op).def; });
+}
 
 }  // namespace
 
@@ -76,10 +82,12 @@ std::vector<KernelTime> KernelTimer::result(const Assembly& assembly) const {
   const Shares share = shares();
   ByShape by_shape;
   for (std::size_t f = 0; f < plan_.functions.size(); ++f)
-    for (std::size_t p = 0; p < share[f].size() && does_all(plan_.functions[f].kind); ++p) {
+    for (std::size_t p = 0; p < share[f].size(); ++p) {
       const Piece& piece = plan_.functions[f].pieces[p];
       for (auto s = static_cast<std::size_t>(piece.first); s < static_cast<std::size_t>(piece.last); ++s)
-        add(assembly, plan_.functions[f].steps[s], times_[first_[f] + s], share[f][p], by_shape);
+        if (const PlannedStep& step = plan_.functions[f].steps[s];
+            does_all(assembly.program(), plan_.functions[f], step))
+          add(assembly, step, times_[first_[f] + s], share[f][p], by_shape);
     }
   std::vector<KernelTime> all;
   for (auto& [key, entry] : by_shape) {
