@@ -392,6 +392,9 @@ Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
     const StepSeconds seconds(assembly, plugins, known.table, forecast.prediction->simulation);
     forecast.ramp = forecast_ramp(assembly, seconds);
     forecast.period = forecast_period(assembly, plugins, &seconds);
+    if (assembly.plan().speculated() > 0)
+      forecast.waiting =
+          predict_by(assembly, plugins, known.table, {.speculates = false}).simulation.step_seconds;
     return forecast;
   } catch (const Error& error) {
     // Show a plan without a prediction, unless the prediction was requested.

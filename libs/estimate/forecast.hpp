@@ -53,6 +53,9 @@ struct Forecast {
   std::optional<SaveForecast> save = {};
   std::vector<RampForecast> ramp = {};  // by batch size, in order; empty without batch.ramp
   std::optional<PeriodForecast> period = {};
+  // Seconds of a step in which no update is speculative; nothing where none ever is. The step itself is
+  // within the limit of the norm.
+  std::optional<double> waiting = {};
   // Payload bytes that this rank sends in a step, by queue, as comm plugins count them.
   std::vector<std::uint64_t> sent = {};
 };

@@ -380,6 +380,7 @@ class Simulator {
     const std::tuple update{lane.rank, lane.step(), call.instance};
     if (kind == FunctionKind::settle) return speculated_.contains(update);
     if (!call.unless) return false;
+    if (!options_.speculates) return true;
     const std::size_t other = lanes_.of(lane.rank, call.unless->queue);
     const std::size_t ticket = lanes_[other].ticket(lane.step(), call.unless->call);
     if (ticket < clocks_[other].ended.size() && clocks_[other].ended[ticket] <= clock.begin) return true;

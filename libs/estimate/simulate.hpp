@@ -33,6 +33,8 @@ struct SimulateOptions {
   std::function<std::vector<double>(const SimulatedRank&)> save_reads = {};
   // Queues that one thread fills in plan order: a call that blocks delays those behind it. Empty: none.
   std::function<bool(const QueueInfo&)> fed = {};
+  // False: no update is speculative, as in the step behind one that is beyond the limit of the norm.
+  bool speculates = true;
 };
 
 // Result for one rank, and for all like it.

@@ -83,6 +83,40 @@ std::string shared_text(const Forecast& forecast) {
          "); sharing it and links makes updates and copies " + time_text(times->slowed) + " longer\n";
 }
 
+// States the updates that may begin before the norm of all gradients is known, of a step's, and what they
+// hold.
+struct SpeculativeUpdates {
+  std::int64_t speculative = 0, all = 0, bytes = 0;
+};
+std::optional<SpeculativeUpdates> speculative_updates(const Plan& plan) {
+  SpeculativeUpdates updates{plan.speculated(), 0, plan.layout.memory.bytes[Region::arrived]};
+  for (std::int32_t i = 1; i < static_cast<std::int32_t>(plan.instances.size()); ++i)
+    updates.all += plan.find(FunctionKind::update, i) >= 0;
+  if (updates.speculative == 0) return {};
+  return updates;
+}
+
+std::string speculation_text(const Plan& plan, const Forecast& forecast) {
+  const std::optional<SpeculativeUpdates> updates = speculative_updates(plan);
+  if (!updates) return "";
+  std::string text = detail::concat("  ", updates->speculative, " of ", updates->all,
+                                    " updates may begin before the norm is known, and hold ") +
+                     size_text(updates->bytes);
+  if (!forecast.waiting) return text + "\n";
+  const double gain = *forecast.waiting - forecast.prediction->simulation.step_seconds;
+  return text + "; a step within the limit takes " + time_text(std::abs(gain)) +
+         (gain < 0 ? " more" : " less") + " than one that waits for it, as predicted\n";
+}
+
+void write_speculation(JsonWriter& json, const Plan& plan, const Forecast& forecast) {
+  const std::optional<SpeculativeUpdates> updates = speculative_updates(plan);
+  if (!updates) return;
+  json.name("speculation").begin_object();
+  json.member("updates", updates->speculative).member("of", updates->all).member("bytes", updates->bytes);
+  if (forecast.waiting) json.member("waiting_seconds", *forecast.waiting);
+  json.end_object();
+}
+
 void write_links(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
   const std::optional<Links> links = most_exposed_links(forecast);
   if (!links) return;
@@ -110,7 +144,8 @@ std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
     text += "  updates there " + time_text(seconds->busy) +
             " a step, as predicted; they and copies hold the device up for " + time_text(seconds->exposed) +
             "\n";
-  return text + links_text(assembly, forecast) + shared_text(forecast);
+  return text + speculation_text(assembly.plan(), forecast) + links_text(assembly, forecast) +
+         shared_text(forecast);
 }
 
 void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
@@ -124,6 +159,7 @@ void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& f
         .member("exposed_drives_seconds", *forecast.exposed.drives);
   if (const std::optional<Beside> seconds = seconds_beside(forecast))
     json.member("update_seconds", seconds->busy).member("exposed_seconds", seconds->exposed);
+  write_speculation(json, assembly.plan(), forecast);
   write_links(json, assembly, forecast);
   if (const std::optional<SharedTimes> times = shared_times(forecast))
     json.member("host_bytes", times->bytes)
