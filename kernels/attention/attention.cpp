@@ -86,16 +86,6 @@ void sink_gradient(const GradientOf<Op>& g) {
   input_gradient<AttentionSinkGrad>(g, {"sink"}, {{"dy", g.arrived("y")}});
 }
 
-// Checks that `kept` has all of `x`, by position.
-void check_kept(RuleOf<AttentionAt> s, OperandOf<AttentionAt> kept, OperandOf<AttentionAt> x) {
-  const OperandShape &all = s[kept], &one = s[x];
-  bool alike = all.rank == one.rank && all.dtype == one.dtype;
-  for (int d = 0; alike && d < one.rank; ++d)
-    alike = d == 1 ? all.dims[d].extent >= one.dims[d].extent : all.dims[d] == one.dims[d];
-  require(alike, "attention_at keeps keys and values as they come, of more positions");
-  s.whole(kept, 1, 2);
-}
-
 // Returns how many chunks of queries there are beside keys that begin ahead of each.
 template <class Op>
 std::int64_t chunks_of(const ShapeOf<Op>& s) {

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "rules/at_position.hpp"
 #include "rules/packed_heads.hpp"
 
 namespace prun::ops {
@@ -21,6 +22,14 @@ void check_biased(const ShapeOf<Op>& s) {
 }
 
 template <class Op>
+void set_results(const RuleOf<Op>& s) {
+  const OperandShape& q = s["q"];
+  const Dim dims[] = {q.dims[0], q.dims[2], q.dims[3], q.dims[1]};
+  s.like("y", "q");
+  s.output("lse", OpShape::statistics(q.dtype), dims, 4);
+}
+
+template <class Op>
 double biased_flops(const ShapeOf<Op>& s) {
   const OperandShape& q = s["q"];
   return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(q.dims[1].extent) *
@@ -31,10 +40,7 @@ double biased_flops(const ShapeOf<Op>& s) {
 
 void AttentionBiased::rule(RuleOf<AttentionBiased> s) {
   check_biased(s);
-  const OperandShape& q = s["q"];
-  const Dim dims[] = {q.dims[0], q.dims[2], q.dims[3], q.dims[1]};
-  s.like("y", "q");
-  s.output("lse", OpShape::statistics(q.dtype), dims, 4);
+  set_results(s);
   s.whole("q", 1, 2);
   s.whole("q", 4, 5);
   s.whole("table", 1, 2);
@@ -47,6 +53,22 @@ void AttentionBiased::gradient(GradientOf<AttentionBiased> g) {
 }
 
 void AttentionBiased::cost(ShapeOf<AttentionBiased> s, OpCost& c) { c.flops = biased_flops(s); }
+
+void AttentionBiasedAt::rule(RuleOf<AttentionBiasedAt> s) {
+  check_biased(s);
+  require_position(s["q"], s["position"], kind);
+  require(s.integer("causal") == 1, kind, " is causal: keys of later positions are not there yet");
+  check_kept(s, "kept_k", "k");
+  check_kept(s, "kept_v", "v");
+  set_results(s);
+  s.whole("q", 1, 2);
+  s.whole("q", 3, 5);
+  s.whole("table", 1, 2);
+}
+
+void AttentionBiasedAt::cost(ShapeOf<AttentionBiasedAt> s, OpCost& c) {
+  c.flops = 2.0 * static_cast<double>(s["q"].elements()) * static_cast<double>(s["kept_k"].dims[1].extent);
+}
 
 void AttentionBiasedGrad::rule(RuleOf<AttentionBiasedGrad> s) {
   check_biased(s);
@@ -69,7 +91,7 @@ namespace prun {
 
 std::vector<OpDef> attention_biased_ops() {
   using namespace ops;
-  return {op_def<AttentionBiased>(), op_def<AttentionBiasedGrad>()};
+  return {op_def<AttentionBiased>(), op_def<AttentionBiasedAt>(), op_def<AttentionBiasedGrad>()};
 }
 
 }  // namespace prun

@@ -3,7 +3,8 @@
 // how far the key lies from the query, in buckets of distances (prun/relative_buckets.hpp says which).
 // Without a causal mask, half of the buckets are of keys behind the query. The table is a value as any other,
 // since all layers may share it; its gradient is one too. Backward reads the result and the log of each row's
-// sum of exponentials, which are kept.
+// sum of exponentials, which are kept. attention_biased_at is the same for some positions at a time, where
+// text is made.
 #pragma once
 
 #include "prun/named_operands.hpp"
@@ -16,6 +17,7 @@ inline constexpr AttrDef biased_attention_attrs[] = {int_attr("causal", 1), int_
 
 struct AttentionBiased {
   static constexpr const char* kind = "attention_biased";
+  static constexpr const char* at_position = "attention_biased_at";
   static constexpr const char* help = "attention whose scores have a bias by head and distance";
   static constexpr OperandDef operands[] = {
       {"q"}, {"k"}, {"v"}, {"table"}, {"y", Access::write}, {"lse", Access::write}};
@@ -23,6 +25,26 @@ struct AttentionBiased {
   static void rule(RuleOf<AttentionBiased> s);
   static void gradient(GradientOf<AttentionBiased> g);
   static void cost(ShapeOf<AttentionBiased> s, OpCost& c);
+};
+
+// Keeps the keys and values of all positions up to these: theirs are added to them.
+struct AttentionBiasedAt {
+  static constexpr const char* kind = "attention_biased_at";
+  static constexpr const char* help =
+      "causal attention_biased of the positions from the one that is given on";
+  static constexpr OperandDef operands[] = {{"q"},
+                                            {"k"},
+                                            {"v"},
+                                            {"table"},
+                                            {"position"},
+                                            {"kept_k", Access::update},
+                                            {"kept_v", Access::update},
+                                            {"y", Access::write},
+                                            {"lse", Access::write}};
+  static constexpr const AttrDef (&attrs)[3] = biased_attention_attrs;
+  static constexpr Effect effect = Effect::update;
+  static void rule(RuleOf<AttentionBiasedAt> s);
+  static void cost(ShapeOf<AttentionBiasedAt> s, OpCost& c);
 };
 
 struct AttentionBiasedGrad {

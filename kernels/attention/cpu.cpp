@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/cpu_blocks.hpp"
+#include "attention/cpu_kept.hpp"
 #include "cpu/dispatch.hpp"
 #include "cpu/gemm.hpp"
 #include "cpu/lanes.hpp"
@@ -199,14 +200,6 @@ void attention_packed(const KernelArgs& args, const KernelContext& context) {
               .lse = op["lse"].as<Compute<T>>(),
               .sink = op["sink"].as<const T>()},
              forward_shares<Compute<T>>(l), args, context);
-}
-
-// Puts rows of some positions among the rows of all.
-template <class T>
-void keep_rows(const Tensor& rows, const Tensor& all, Index position) {
-  const Index width = rows.inner(2), count = rows.dim[1] * width;
-  for (Index b = 0; b < rows.dim[0]; ++b)
-    std::copy_n(rows.as<const T>() + b * count, count, all.as<T>() + (b * all.dim[1] + position) * width);
 }
 
 template <class T>

@@ -76,12 +76,38 @@ __device__ Compute<T> dot(const LaneRow<N, T>& q, const T* key, int width) {
   return warp_fold(sum, Add());
 }
 
+// Adds nothing to the products of queries and keys.
+template <class T>
+struct NoBias {
+  double scale;  // multiplies the products
+
+  __device__ Compute<T> at(std::int64_t, std::int64_t) const { return 0; }
+};
+
+// Adds to each what a table has for the key's distance.
+template <class T>
+struct BiasAt {
+  DistanceBias<T> bias;
+  double scale = bias.scale;
+
+  // Returns that of a head's key so far in front of its query: the last bucket that begins there or before.
+  __device__ Compute<T> at(std::int64_t head, std::int64_t away) const {
+    int low = 0, high = bias.bounds.each;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (bias.bounds.first[middle] <= away ? low : high) = middle;
+    }
+    return load(bias.table + head * bias.bounds.count + low);
+  }
+};
+
 // Visits the keys that belong to this warp, some at a time so that their loads overlap.
-template <int N, class T>
-__device__ Seen<N, T> see(const LaneRow<N, T>& q, const Rows<T>& k, const Rows<T>& v, Compute<T> scale,
-                          Compute<T> softcap, int width) {
+template <int N, class T, class Bias>
+__device__ Seen<N, T> see(const LaneRow<N, T>& q, const Rows<T>& k, const Rows<T>& v, const Bias& bias,
+                          std::int64_t head, Compute<T> softcap, int width) {
   using C = Compute<T>;
   Seen<N, T> seen;
+  const C scale = static_cast<C>(bias.scale);
   const std::int64_t warp = threadIdx.x / 32;
   constexpr int at_a_time = at_warps * keys_at_once;
   for (std::int64_t first = k.begin / at_a_time * at_a_time + warp * keys_at_once; first <= k.last;
@@ -91,7 +117,8 @@ __device__ Seen<N, T> see(const LaneRow<N, T>& q, const Rows<T>& k, const Rows<T
     C score[keys_at_once], largest = seen.largest;
 #pragma unroll
     for (int i = 0; i < keys_at_once; ++i) {
-      score[i] = is_seen(i) ? scale * dot(q, k.at(first + i), width) : -INFINITY;
+      score[i] = is_seen(i) ? scale * dot(q, k.at(first + i), width) + bias.at(head, k.last - (first + i))
+                            : -INFINITY;
       if (softcap > 0 && is_seen(i)) score[i] = softcap * tanh(score[i] / softcap);
       largest = Larger()(largest, score[i]);
     }
@@ -104,8 +131,9 @@ __device__ Seen<N, T> see(const LaneRow<N, T>& q, const Rows<T>& k, const Rows<T
 }
 
 // A block has a query; its warps share out the keys, and their sums are put together in the warps' order.
-template <int N, class T>
-__global__ __launch_bounds__(32 * at_warps) void attention_at_kernel(AttentionAt<T> call, double scale) {
+template <int N, class T, class Bias>
+__global__ __launch_bounds__(32 * at_warps) void attention_at_kernel(AttentionAt<T> call,
+                                                                     const __grid_constant__ Bias bias) {
   using C = Compute<T>;
   __shared__ C largest_of[at_warps], sum_of[at_warps], result_of[at_warps][widest_head_at];
   const int width = static_cast<int>(call.head_dim), warp = static_cast<int>(threadIdx.x) / 32;
@@ -123,7 +151,7 @@ __global__ __launch_bounds__(32 * at_warps) void attention_at_kernel(AttentionAt
   const Rows<T> v{call.kept_v + kept, call.v + fresh, stride, position, begin, last};
   LaneRow<N, T> q;
   q.load(call.q + static_cast<std::int64_t>(blockIdx.x) * width, width);
-  const Seen<N, T> seen = see(q, k, v, static_cast<C>(scale), static_cast<C>(call.softcap), width);
+  const Seen<N, T> seen = see(q, k, v, bias, head, static_cast<C>(call.softcap), width);
   if (threadIdx.x % 32 == 0) {
     largest_of[warp] = seen.largest;
     sum_of[warp] = seen.sum;
@@ -149,27 +177,40 @@ __global__ __launch_bounds__(32 * at_warps) void attention_at_kernel(AttentionAt
     call.lse[((sample * call.heads + head) * call.queries + query) * call.seq + own] = largest + log(sum);
 }
 
-}  // namespace
-
-template <class T>
-void attention_at(const AttentionAt<T>& call, Stream stream) {
+template <class T, class Bias>
+void attend_at(const AttentionAt<T>& call, const Bias& bias, const char* name, Stream stream) {
   const std::int64_t rows = call.batch * call.seq * call.heads * call.queries;
   if (rows == 0) return;
   constexpr int most = std::min(4, chunk<T>);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(call.head_dim));
   const auto launch = [&]<int N>(std::integral_constant<int, N>) {
-    attention_at_kernel<N><<<grid_of(rows), 32 * at_warps, 0, stream>>>(call, scale);
+    attention_at_kernel<N><<<grid_of(rows), 32 * at_warps, 0, stream>>>(call, bias);
   };
   if (call.head_dim % most == 0 && aligned({call.q, call.k, call.v, call.kept_k, call.kept_v}))
     launch(std::integral_constant<int, most>());
   else
     launch(std::integral_constant<int, 1>());
-  check_launch("attention_at");
+  check_launch(name);
+}
+
+}  // namespace
+
+template <class T>
+void attention_at(const AttentionAt<T>& call, Stream stream) {
+  attend_at(call, NoBias<T>{1.0 / std::sqrt(static_cast<double>(call.head_dim))}, "attention_at", stream);
+}
+
+template <class T>
+void attention_biased_at(const AttentionAt<T>& call, const DistanceBias<T>& bias, Stream stream) {
+  attend_at(call, BiasAt<T>{bias}, "attention_biased_at", stream);
 }
 
 template void attention_at<double>(const AttentionAt<double>&, Stream);
 template void attention_at<float>(const AttentionAt<float>&, Stream);
 template void attention_at<bf16>(const AttentionAt<bf16>&, Stream);
 template void attention_at<f16>(const AttentionAt<f16>&, Stream);
+template void attention_biased_at<double>(const AttentionAt<double>&, const DistanceBias<double>&, Stream);
+template void attention_biased_at<float>(const AttentionAt<float>&, const DistanceBias<float>&, Stream);
+template void attention_biased_at<bf16>(const AttentionAt<bf16>&, const DistanceBias<bf16>&, Stream);
+template void attention_biased_at<f16>(const AttentionAt<f16>&, const DistanceBias<f16>&, Stream);
 
 }  // namespace prun::cuda

@@ -1,8 +1,9 @@
 // Computes causal attention of some positions of each sequence, with the keys and values kept of earlier
-// ones. With a window each position sees itself and the window - 1 before it.
+// ones. With a window each position sees itself and the window - 1 before it. With a bias, scores are those
+// of attention_biased.
 #pragma once
 
-#include "cuda/launch.hpp"
+#include "attention/cuda_biased.hpp"
 
 namespace prun::cuda {
 
@@ -22,8 +23,11 @@ struct AttentionAt {
   double softcap = 0;       // bounds scores; 0: they stay as they are
 };
 
-// Serves heads of up to widest_head_at channels.
+// Both serve heads of up to widest_head_at channels.
 template <class T>
 void attention_at(const AttentionAt<T>& call, Stream stream);
+// The bias has bounds for all distances within what is kept.
+template <class T>
+void attention_biased_at(const AttentionAt<T>& call, const DistanceBias<T>& bias, Stream stream);
 
 }  // namespace prun::cuda
