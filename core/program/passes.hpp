@@ -68,8 +68,9 @@ UpdateContext update_context(Program& program, Id parameter);
 void untie(Program& program, Id parameter, Id user, AxisId axis, const Optimizers& optimizers);
 
 // Makes sequences a few positions long, of which the staged `position` says which one is the first; ops keep
-// what they need of those before (OpDef::at_position). It runs before placement, on a program that makes
-// text. Returns false, and changes nothing, if an op cannot, or if ranks share out the sequence.
+// what they need of those before (OpDef::at_position). Positions are the head's; what does not depend on them
+// is computed in a text's first step alone (program/text_steps.hpp). It runs before placement, on a program
+// that makes text. Returns false, and changes nothing, if an op cannot, or if ranks share out the sequence.
 bool step_by_positions(Program& program);
 
 // Takes out of a finished program what does not lead to these staged results: gradients, the optimizer and

@@ -1,10 +1,12 @@
 // Makes a program that takes text some positions at a time: its sequences are short, and its ops keep what
-// they need of the positions before.
+// they need of the positions before. An encoder sees all of its own positions, which come first in a
+// sequence.
 #include <algorithm>
 #include <string_view>
 
 #include "program/passes.hpp"
 #include "program/step.hpp"
+#include "program/text_steps.hpp"
 
 namespace prun {
 namespace {
@@ -16,10 +18,14 @@ constexpr std::int64_t at_a_time = 8;
 class FewPositions {
  public:
   explicit FewPositions(Program& program)
-      : program_(program), seq_(tokens().dims[1]), few_(std::min(at_a_time, seq_.extent)) {}
+      : program_(program),
+        steps_(program),
+        whole_(tokens().dims[1]),
+        seq_(positions_of_head(program).value_or(whole_)),
+        few_(std::min(at_a_time, seq_.extent)) {}
 
   bool run() {
-    if (is_split() || !each_op([&](Id op) { return can_step(program_.op(op)); })) return false;
+    if (is_split() || !steps_.may_be_left() || !each_op([&](Id op) { return can_step(op); })) return false;
     position_ = add_staged_scalar(program_, "position", {});
     each_op([&](Id op) {
       step(op);
@@ -39,7 +45,9 @@ class FewPositions {
 
   // Says whether ranks split positions, or split what stays between steps.
   bool is_split() const {
-    const auto over_ranks = [&](const Split& split) { return split.dim == seq_.name; };
+    const auto over_ranks = [&](const Split& split) {
+      return split.dim == seq_.name || split.dim == whole_.name;
+    };
     const auto stays = [&](Id parameter) { return has(program_.value(parameter), seq_.name); };
     const std::vector<Id> parameters = program_.parameters();
     return std::any_of(program_.requests().splits.begin(), program_.requests().splits.end(), over_ranks) ||
@@ -57,15 +65,35 @@ class FewPositions {
   }
 
   // A head stands beside the op that gives its logits, and goes with the training.
-  bool can_step(const Op& op) const {
-    if (op.def->logits) return true;
-    if (!op.def->at_position) return false;
+  bool can_step(Id id) const {
+    const Op& op = program_.op(id);
+    if (seq_.name != whole_.name && touches_whole(op) && !cuts(id)) return false;
+    if (op.def->logits || !steps_.is_stepped(id)) return true;
     if (!op.def->at_position || !program_.registry().contains(op.def->at_position)) return false;
+    // An op without a mask treats all positions alike, and one with a mask does not.
+    if (op.has_attr("causal") && (program_.attr(id, "causal") == 0) != op.is(op.def->at_position))
+      return false;
     const OpDef& def = program_.registry().find(op.def->at_position);
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       if (op.operands[i] != none && operand_named(def, op.def->operands[i].name) == def.operand_count)
         return false;
     return true;
+  }
+
+  bool touches_whole(const Op& op) const {
+    return std::any_of(op.operands.begin(), op.operands.end(), [&](Id operand) {
+      return operand != none && has(program_.value(operand), whole_.name);
+    });
+  }
+
+  // Says whether the op takes a stretch of the sequence: that of the head's positions, which is its end, or
+  // one in front of that.
+  bool cuts(Id id) const {
+    const Op& op = program_.op(id);
+    if (!op.has_attr("begin") || !op.has_attr("end")) return false;
+    const auto begin = static_cast<std::int64_t>(program_.attr(id, "begin")),
+               end = static_cast<std::int64_t>(program_.attr(id, "end")), first = whole_.extent - seq_.extent;
+    return steps_.is_stepped(id) ? begin == first && end == whole_.extent : end <= first;
   }
 
   static std::size_t operand_named(const OpDef& def, std::string_view name) {
@@ -76,7 +104,7 @@ class FewPositions {
 
   void step(Id id) {
     const Op op = program_.op(id);
-    if (op.def->logits || op.is(op.def->at_position)) return;
+    if (op.def->logits || !steps_.is_stepped(id) || op.is(op.def->at_position)) return;
     const OpDef& def = program_.registry().find(op.def->at_position);
     std::vector<Id> operands;
     for (std::size_t i = 0; i < def.operand_count; ++i)
@@ -122,9 +150,15 @@ class FewPositions {
 
   // All ops change at once: an op is checked against its rule when it is put in place.
   void shorten() {
+    const std::int64_t fewer = seq_.extent - few_;
     for (Id id = 0; id < program_.value_count(); ++id)
       for (Dim& dim : program_.value(id).dims)
-        if (dim.name == seq_.name) dim.extent = few_;
+        if (dim.name == seq_.name || dim.name == whole_.name) dim.extent -= fewer;
+    each_op([&](Id id) {
+      if (seq_.name != whole_.name && touches_whole(program_.op(id)) && steps_.is_stepped(id))
+        program_.set_attr(id, "end", static_cast<double>(whole_.extent - fewer));
+      return true;
+    });
     for (Replaced& op : replaced_) program_.replace_op(op.id, op.kind, std::move(op.operands), op.attrs);
   }
 
@@ -136,7 +170,8 @@ class FewPositions {
   };
 
   Program& program_;
-  const Dim seq_;
+  const TextSteps steps_;
+  const Dim whole_, seq_;  // all positions of a sequence, and those that the head has logits of
   const std::int64_t few_;
   Id position_ = none;
   std::vector<Replaced> replaced_;

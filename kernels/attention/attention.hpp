@@ -141,6 +141,7 @@ struct AttentionPackedGrad {
 
 struct AttentionAcross {
   static constexpr const char* kind = "attention_across";
+  static constexpr const char* at_position = kind;  // without a mask
   static constexpr const char* help = "attention of a part of the positions to all of them";
   static constexpr OperandDef operands[] = {{"q"},
                                             {"all_k"},

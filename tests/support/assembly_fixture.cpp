@@ -83,7 +83,7 @@ std::shared_ptr<DeviceInterface> cpu_device(int threads) {
 std::vector<Purpose> purposes_of(const Recipe& recipe) {
   const std::string model = recipe.section("model").plugin();
   if (model == "bert") return {Purpose::training, Purpose::evaluation};
-  return {Purpose::training, Purpose::evaluation, model == "t5" ? Purpose::windows : Purpose::generation};
+  return {Purpose::training, Purpose::evaluation, Purpose::generation};
 }
 
 std::string data_parallel(int ranks) {

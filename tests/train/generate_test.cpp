@@ -12,6 +12,7 @@
 #include "generate/checkpoint_use.hpp"
 #include "generate/forward_rank.hpp"
 #include "generate/generator.hpp"
+#include "plan/proof/check_plan.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
@@ -289,6 +290,119 @@ INSTANTIATE_TEST_SUITE_P(Queues, GenerateIn,
                          testing::Combine(testing::Values("llama"), testing::ValuesIn(layouts()),
                                           testing::Values(on_async())),
                          name_of_tested);
+
+// ---------------------------------------------------------------- an encoder and a decoder
+
+// What the encoder sees, and the decoder's text so far.
+Text read_by(const Text& given, std::int32_t count, std::int32_t different_at = -1) {
+  Text text = given;
+  for (std::int32_t i = 0; i < count; ++i) text.push_back(i == different_at ? 5 : (i * 23 + 7) % 64);
+  return text;
+}
+
+Recipe t5_recipe(const std::vector<std::string>& more = {}, const std::string& text = {}) {
+  const std::vector<std::string> t5 = {"model.plugin=t5",    "model.head_dim=8",       "model.buckets=8",
+                                       "model.distance=9",   "model.layers=3",         "model.seq=17",
+                                       "model.inputs=11",    "model.decoder_layers=2", "data.spans=0.3",
+                                       "data.span_length=2", "data.span_token=63"};
+  return unpinned(tiny_recipe(with(t5, more), text));
+}
+
+class GenerateBehindAnEncoder : public testing::TestWithParam<std::tuple<Layout, Target>> {
+ protected:
+  Recipe recipe(const std::vector<std::string>& more) const {
+    const auto& [layout, target] = GetParam();
+    return t5_recipe(with(with(layout.sets, target.sets), more), layout.text);
+  }
+};
+
+// Texts that grow, change in their middle, become shorter, and are of another prompt of that length.
+TEST_P(GenerateBehindAnEncoder, PositionByPositionIsAsWholeSequencesAre) {
+  const TempFolder folder;
+  const auto& [layout, target] = GetParam();
+  std::filesystem::path saved;
+  run_local_ranks(recipe({"run.out=" + (folder / "run")}), plugins().places(), [&](Trainer& trainer) {
+    train_steps(trainer, 3);
+    const std::filesystem::path path = trainer.save();
+    if (trainer.assembly().rank() == 0) saved = path;
+  });
+  const bool by_position = layout.text.find("sequence = true") == std::string::npos;
+  for (const std::int32_t inputs : {1, 6, 37}) {
+    SCOPED_TRACE(inputs);
+    constexpr std::int32_t most = 40;
+    const Recipe one = one_text(recipe({}), plugins())
+                           .with("model.inputs", std::to_string(inputs))
+                           .with("model.seq", std::to_string(inputs + most));
+    Text given;
+    for (std::int32_t i = 0; i < inputs; ++i) given.push_back(i * 37 % 64 + 1);
+    Text other = given;
+    other.back() = 2;
+    const std::vector<Text> texts = {read_by(given, 1),      read_by(given, 2),  read_by(given, 19),
+                                     read_by(given, 23, 12), read_by(given, 23), read_by(given, 4),
+                                     read_by(other, 4),      read_by(other, 5),  read_by(given, most)};
+    const Said whole = ask(one, saved, Purpose::windows, texts),
+               by = ask(one, saved, Purpose::generation, texts);
+    EXPECT_FALSE(whole.by_position);
+    EXPECT_EQ(by.by_position, by_position);
+    ASSERT_EQ(by.logits.size(), texts.size());
+    EXPECT_EQ(by.logits, whole.logits);
+    EXPECT_NE(by.logits[5], by.logits[6]);  // the encoder's text counts
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GenerateBehindAnEncoder,
+                         testing::Combine(testing::ValuesIn(layouts()),
+                                          testing::Values(on_cpu(), on_async())),
+                         [](const auto& tested) {
+                           return std::string(std::get<0>(tested.param).name) + "_" +
+                                  std::get<1>(tested.param).name;
+                         });
+
+// Counts the calls that a text's first step has, and those that all of its steps have.
+TEST_F(Generate, AnEncoderRunsInTheFirstStepOfATextAlone) {
+  const Assembly assembly(one_text(t5_recipe(), plugins()), plugins(), 0, Purpose::generation);
+  const Plan& plan = assembly.plan();
+  std::map<std::string, std::pair<int, int>> calls;  // by segment: of the first step, and of each
+  for (const Call& call : plan.calls)
+    if (const PlannedFunction& function = plan.functions[call.function];
+        function.kind == FunctionKind::forward) {
+      auto& [first, each] = calls[assembly.program().segment(function.segment).name];
+      ++(call.to == 0 ? first : each);
+      EXPECT_TRUE(call.runs_in(Round::beginning));
+    }
+  const std::map<std::string, std::pair<int, int>> wanted = {
+      {"embedding", {1, 1}}, {"encoder", {3, 0}}, {"bridge", {1, 1}}, {"decoder", {2, 4}}, {"head", {0, 1}}};
+  EXPECT_EQ(calls, wanted);
+}
+
+// The proof replays a text's first step, the others, and another text.
+TEST_F(Generate, TheProofFindsWhatAFirstStepDoesNotLeave) {
+  const Assembly assembly(one_text(t5_recipe(), plugins()), plugins(), 0, Purpose::generation);
+  const auto verdict = [&](const char* segment, auto&& change) -> std::string {
+    Plan plan = assembly.plan();
+    for (Call& call : plan.calls)
+      if (const PlannedFunction& function = plan.functions[call.function];
+          function.kind == FunctionKind::forward &&
+          assembly.program().segment(function.segment).name == segment)
+        change(call);
+    try {
+      check_plan(assembly.program(), plan);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto only_first = [](Call& call) { call.to = 0; };
+  const auto never_first = [](Call& call) {
+    if (call.to == 0) call.from = call.to = 1;
+  };
+  EXPECT_EQ(verdict("encoder", only_first), "");  // as planned
+  EXPECT_NE(verdict("bridge", only_first), "");   // what each step hands to the decoder is old
+  EXPECT_NE(verdict("decoder", only_first), "");
+  EXPECT_NE(verdict("decoder", never_first), "");  // there are no keys and values yet
+}
+
+// ---------------------------------------------------------------- states
 
 // Bytes of a program that stay from one position to the next: of attention they grow with the text.
 std::int64_t kept_bytes(const Recipe& recipe) {

@@ -42,7 +42,7 @@ void check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocab) {
 // token of all is not read.
 Purpose purpose_of(const Recipe& recipe, const TextQuestion& question) {
   const std::int64_t read = static_cast<std::int64_t>(question.tokens.size()) + question.most - 1;
-  return read <= recipe.integer("model.seq") && !question.whole ? Purpose::generation : Purpose::windows;
+  return read <= recipe.integer("model.seq") ? Purpose::generation : Purpose::windows;
 }
 
 // The ranks that have the head choose, all alike.

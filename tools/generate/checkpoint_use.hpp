@@ -30,7 +30,6 @@ int answer_loss(const Recipe& recipe, const std::vector<SearchPlace>& places, co
 struct TextQuestion {
   std::filesystem::path checkpoint;
   std::vector<std::int32_t> tokens;  // those to go on with; there is at least one
-  bool whole = false;                // says to compute whole sequences each time, even where less would do
   Sampling sampling;
   std::int64_t most = 64;  // limits the tokens to add
   std::int32_t end = -1;   // ends the text, and is not part of it; negative: no token does

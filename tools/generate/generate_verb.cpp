@@ -144,7 +144,6 @@ Recipe between_encoder_and_decoder(const Recipe& recipe, const std::string& opti
   if (ends_text) question.tokens.push_back(static_cast<std::int32_t>(recipe.integer("data.span_end")));
   const auto inputs = static_cast<std::int64_t>(question.tokens.size());
   question.tokens.push_back(static_cast<std::int32_t>(recipe.integer("data.span_start")));
-  question.whole = true;
   return recipe.with("model." + option, std::to_string(inputs))
       .with("model.seq", std::to_string(inputs + question.most));
 }

@@ -129,6 +129,7 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
   add_tie_queue(program, work, plan);
   plan_functions(program, work, lowering, around, first_instance, plan);
   plan_transfers(program, work, plan);
+  divide_at_first_steps(program, plan);
   mark_dead_sums(program, plan);
   check_can_be_counted(plan, sizes);
   const Bundles bundles = choose_bundles(plan, work, lowering);
@@ -139,6 +140,7 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
   order_calls(work, carried_spans(program), bundles, gathered, lowering.spare.speculated, plan);
   choose_first_writers(program, plan);
   begin_carried_sums(program, plan);
+  limit_to_first_steps(program, plan);
   if (plan.overlaps) read_what_is_there(program, plan);
   place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.spare.far_ahead},
                 base_program, plan);

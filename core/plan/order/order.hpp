@@ -53,6 +53,17 @@ void choose_first_writers(const Program& program, Plan& plan);
 // it, begin the sum. Throws unsupported if that op's kernel cannot.
 void begin_carried_sums(const Program& program, Plan& plan);
 
+// ------------------------------------------------------------ first steps
+
+// Has calls run in the first step of a text alone, where that leaves to the others what they compute
+// (program/text_steps.hpp). Example: those of T5's encoder and of the keys and values that its decoder looks
+// at, and transfers of the encoder's results between stages.
+
+// Divides functions where what runs once and what runs in each step meet. It runs before calls are ordered.
+void divide_at_first_steps(const Program& program, Plan& plan);
+// Limits calls of what runs once to the first round of a row, which a text is. It needs all calls.
+void limit_to_first_steps(const Program& program, Plan& plan);
+
 // ------------------------------------------------------------ side by side
 
 // Orders calls where several microbatches go through the chain side by side.

@@ -8,6 +8,7 @@
 #include "plan/proof/check_failure.hpp"
 #include "plan/proof/content_versions.hpp"
 #include "plan/proof/shadow_memory.hpp"
+#include "program/text_steps.hpp"
 
 namespace prun {
 namespace {
@@ -41,11 +42,12 @@ void put_padding(const Program& program, const Plan& plan, std::int32_t instance
 }
 
 void put_lasting(const Program& program, const Plan& plan, const ContentVersions& versions,
-                 std::int32_t instance, ShadowMemory& memory) {
+                 const std::set<Id>& left, std::int32_t instance, ShadowMemory& memory) {
   for (Id id : program.segment(plan.instances[instance].segment).values) {
     const auto home = plan.homes.find(id);
     if (home == plan.homes.end() || program.value(id).role == Role::view) continue;
     if (program.value(id).role == Role::fetched) continue;                 // each step makes it anew
+    if (left.contains(id)) continue;                                       // each text makes it anew
     if (program.value(id).age > plan.instances[instance].delay) continue;  // no instance keeps it
     const Region region = home->second.region;
     if (versions.of(id) != Counts::steps && (region == Region::parameter || region == Region::state))
@@ -66,10 +68,11 @@ bool uses(const Plan& plan, Id value) {
 // host writes both staging buffers.
 void put_initial_content(const Program& program, const Plan& plan, const ContentVersions& versions,
                          ShadowMemory& memory) {
+  const std::set<Id> left = left_by_first_step(program);
   for (std::size_t i = 0; i < plan.instances.size(); ++i) {
     if (plan.instances[i].is_stub()) continue;
     put_padding(program, plan, static_cast<std::int32_t>(i), memory);
-    put_lasting(program, plan, versions, static_cast<std::int32_t>(i), memory);
+    put_lasting(program, plan, versions, left, static_cast<std::int32_t>(i), memory);
   }
   // Values handed over from step to step may have any content in the first.
   for (Id id : program.segment(program.step_segment()).values)
@@ -77,21 +80,23 @@ void put_initial_content(const Program& program, const Plan& plan, const Content
       memory.put(plan.resolve(Call{}, plan.home(id), 0), plan.home(id).bytes, {id, 0, -1, -1});
 }
 
-void append_when(const When& when, const QueueClocks& clocks, ProofState& state) {
+// Takes uses before those `steps` for equally old: who knew of one to be done knows it a step later too. Such
+// uses are those that a text has in its first step alone.
+void append_when(const When& when, const QueueClocks& clocks, std::int64_t steps, ProofState& state) {
   state.insert(state.end(), {when.queue, when.ticket < 0 ? std::numeric_limits<std::int64_t>::min()
-                                                         : when.ticket - clocks.first_ticket(when.queue)});
+                                                         : clocks.relative(when, steps)});
 }
 
 // Appends what a stretch of memory means to the next step, relative to it.
 void append_stretch(std::int64_t at, const ShadowMemory::Stretch& stretch, const QueueClocks& clocks,
-                    std::int64_t version, ProofState& state) {
+                    std::int64_t steps, std::int64_t version, ProofState& state) {
   const Content& content = stretch.content;
   state.insert(state.end(), {at, stretch.end, content.value, content.instance, content.microbatch, version});
-  append_when(stretch.written, clocks, state);
+  append_when(stretch.written, clocks, steps, state);
   std::vector<When> reads = stretch.reads;
   std::sort(reads.begin(), reads.end(), [](const When& a, const When& b) { return a.queue < b.queue; });
   state.push_back(static_cast<std::int64_t>(reads.size()));
-  for (const When& read : reads) append_when(read, clocks, state);
+  for (const When& read : reads) append_when(read, clocks, steps, state);
 }
 
 }  // namespace
@@ -138,7 +143,8 @@ ProofState OperandMemory::state() const {
     const Content& content = stretch.content;
     if (content.value != none && is_hosts(content.value)) continue;
     const bool counts = content.value != none && versions_.of(content.value) != Counts::nothing;
-    append_stretch(at, stretch, clocks_, counts ? content.version - step_ : 0, state);
+    append_stretch(at, stretch, clocks_, plan_.staging_copies + 1, counts ? content.version - step_ : 0,
+                   state);
   }
   return state;
 }

@@ -195,7 +195,8 @@ std::string fingerprint(const Program& program, const Plan& plan) {
   for (const Call& call : plan.calls)
     print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
               call.stub_slot, plan.carried_slots > 0 ? detail::concat(' ', call.carried_slot) : std::string(),
-              plan.overlaps ? detail::concat(' ', call.behind, ' ', rounds_of(call)) : std::string());
+              plan.overlaps || call.to != Round::many ? detail::concat(' ', call.behind, ' ', rounds_of(call))
+                                                      : std::string());
   for (int region = 0; region < regions; ++region)
     if (!is_scratch(static_cast<Region>(region)) && region != static_cast<int>(Region::unreduced) &&
         (region != static_cast<int>(Region::carried) || plan.carried_slots > 0))

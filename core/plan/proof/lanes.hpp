@@ -47,7 +47,6 @@ class Lanes {
   std::int64_t rounds() const { return rounds_; }
   bool overlaps() const { return rounds_ > steps_; }
   Round round_of(const Lane& lane) const {
-    if (!overlaps()) return Round::going_on;
     const std::int64_t round = lane.step();
     return {static_cast<std::int32_t>(std::min<std::int64_t>(round, Round::many)),
             static_cast<std::int32_t>(std::max<std::int64_t>(0, round + 1 - steps_))};

@@ -3,6 +3,7 @@
 // knew.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -33,6 +34,10 @@ class QueueClocks {
   }
   // Returns that of this step.
   std::int64_t first_ticket(std::int32_t queue) const { return step_ * calls_[queue]; }
+  // Returns it relative to that; all that is older than so many steps is equally long ago.
+  std::int64_t relative(const When& when, std::int64_t steps) const {
+    return std::max(when.ticket - first_ticket(when.queue), -steps * calls_[when.queue] - 1);
+  }
 
  private:
   using Clock = Numbered<std::int64_t>;  // latest ticket known to be done, by queue

@@ -21,6 +21,7 @@
 #include "program/passes.hpp"
 #include "program/saved_codes.hpp"
 #include "program/step.hpp"
+#include "program/text_steps.hpp"
 #include "program/update_form.hpp"
 #include "program/weight_codes.hpp"
 #include "prun/strategy.hpp"
@@ -455,6 +456,7 @@ void ProgramWriter::leave_training_out() {
   std::vector<Id> results = {staged.loss_sum, staged.all_counted};
   if (makes_text(purpose_)) results = {staged.logits};
   keep_forward(*program_, results);
+  if (staged.position != none) keep_what_is_left(*program_);
 }
 
 bool ProgramWriter::updates_are_free() const {

@@ -4,8 +4,7 @@
 
 namespace prun {
 
-// Checks that the model can make text: token by token, each from those before it; an encoder and a decoder do
-// so in whole sequences, since what is kept by position is all positions', and theirs are counted apart.
+// Checks that the model can make text: token by token, each from those before it.
 void check_makes_text(const Recipe& recipe, PluginHost& plugins, Purpose purpose) {
   if (!makes_text(purpose)) return;
   const std::string& model = recipe.section("model").plugin();
@@ -19,8 +18,6 @@ void check_makes_text(const Recipe& recipe, PluginHost& plugins, Purpose purpose
     throw_error(ErrorCode::unsupported, "model '", model,
                 "' has an encoder, and does not say which of its options is how many tokens that sees (trait "
                 "inputs); text is made by models that do");
-  if (predicted == "spans" && purpose == Purpose::generation)
-    throw_error(ErrorCode::internal, "an encoder and a decoder position by position");
 }
 
 }  // namespace prun
