@@ -25,8 +25,8 @@ void meet_stack_limit() {
   const auto allowed = static_cast<double>(stack.rlim_cur);
   stack.rlim_cur = static_cast<rlim_t>(least_stack_bytes);
   if (stack.rlim_max < stack.rlim_cur || ::setrlimit(RLIMIT_STACK, &stack) != 0)
-    throw_error(ErrorCode::unsupported, "a thread needs ", size_text(least_stack_bytes), " of stack, ",
-                size_text(allowed), " are allowed here; raise the limit (ulimit -s)");
+    throw_error(ErrorCode::unsupported, "cannot start a thread with ", size_text(least_stack_bytes),
+                " of stack: ", size_text(allowed), " are allowed here; raise the limit (ulimit -s)");
   set_stack_of_threads(least_stack_bytes);
 }
 

@@ -114,9 +114,8 @@ class DeviceChecksums::OfDevice {
   [[noreturn]] void refuse() const {
     DeviceInfo info;
     raise(device_.info(&info));
-    throw_error(
-        ErrorCode::unsupported, "device '", info.name.view(), "' has no kernel '", base_ops::checksum,
-        "', by which ranks compare what they hold alike; run.check_replicas_every = 0 leaves that out");
+    throw_error(ErrorCode::unsupported, "cannot compare replicas on device '", info.name.view(),
+                "': it has no kernel '", base_ops::checksum, "'; set run.check_replicas_every = 0");
   }
 
   DeviceInterface& device_;

@@ -15,10 +15,10 @@ DeviceInterface& keeper_of_counters(const Devices& devices) {
     if (!info.asynchronous) continue;
     if (!keeper) keeper = device;
     if (const DeviceInfo first = info_of(*keeper); first.kind.view() != info.kind.view())
-      throw_error(
-          ErrorCode::unsupported, "devices '", first.name.view(), "' and '", info.name.view(),
-          "' of one rank are both asynchronous and of different kinds, so neither reaches the other's "
-          "pinned memory; leave one of them out");
+      throw_error(ErrorCode::unsupported, "cannot use devices '", first.name.view(), "' and '",
+                  info.name.view(),
+                  "' in one rank: both are asynchronous, and neither reaches the other's pinned memory; "
+                  "leave one of them out");
   }
   return keeper ? *keeper : *devices.front();
 }
@@ -26,9 +26,8 @@ DeviceInterface& keeper_of_counters(const Devices& devices) {
 void check_poison(const Devices& devices) {
   for (DeviceInterface* device : devices)
     if (const DeviceInfo info = info_of(*device); !info.host_memory && !info.tier)
-      throw_error(ErrorCode::unsupported,
-                  "run.poison writes into memory that the host cannot write on device '", info.name.view(),
-                  "'; leave it out there");
+      throw_error(ErrorCode::unsupported, "cannot apply run.poison on device '", info.name.view(),
+                  "': the host cannot write its memory; leave run.poison out");
 }
 
 void inform_devices(const Plan& plan, const Devices& devices, const std::vector<QueueComm>& comms) {

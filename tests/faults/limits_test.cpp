@@ -95,7 +95,7 @@ TEST(Limits, Stacks) {
     const std::string recipe = short_recipe("stacks-" + std::to_string(ranks), ranks);
     for (const std::string kibibytes : {"64", "512"})
       expect_refused(run_shell("ulimit -s " + kibibytes + "; " + prun_on(recipe)),
-                     "prun: a thread needs 1.00 MiB of stack, ",
+                     "prun: cannot start a thread with 1.00 MiB of stack: ",
                      kibibytes + ".00 KiB are allowed here; raise the limit (ulimit -s)");
     // What the hard limit allows is taken.
     for (const std::string limit : {"-Ss 64", "-s 1024", "-s unlimited"}) {
