@@ -69,8 +69,8 @@ void AxisState::refuse_parts(const Value& value, const Dim& dim, std::int64_t pa
   if (const RecipeSize* size = program_.recipe_size(dim))
     throw_error(ErrorCode::unsupported, size->key, " = ", size->value, " cannot be split over ", axes,
                 "; choose a multiple of ", parts);
-  throw_error(ErrorCode::unsupported, "dimension '", dim.name.view(), "' of '", value.name, "' is ",
-              dim.extent, ", which axis '", name(), "' cannot split into ", parts, " equal parts");
+  throw_error(ErrorCode::unsupported, "cannot split dimension '", dim.name.view(), "' of '", value.name,
+              "' over axis '", name(), "': ", dim.extent, " is not a multiple of ", parts);
 }
 
 std::string AxisState::in_recipe(AxisId axis) const {

@@ -139,10 +139,9 @@ std::vector<AxisId> BucketGroups::axes_that_sum(const Value& parameter) const {
     if (lies.is_partial()) axes.push_back(axis);
     if (packing_.sums_in_update()) continue;
     if (!lies.is_partial() && !lies.is_sharded())
-      throw_error(ErrorCode::unsupported, "axis '", program_.mesh().name(axis), "': the gradient of '",
-                  parameter.name, "' is ", to_text(lies),
-                  " there; state can be kept in parts only over an axis that sums every gradient that is "
-                  "whole, as strategy data's does");
+      throw_error(ErrorCode::unsupported, "cannot shard the state of '", parameter.name, "' over axis '",
+                  program_.mesh().name(axis), "': its gradient is ", to_text(lies),
+                  " there; shard over an axis that sums all gradients, as that of strategy data");
   }
   return axes;
 }
@@ -153,10 +152,10 @@ void BucketGroups::check_is_whole(const Value& parameter) const {
   if (!packing_.kept.gradients) return;
   for (const Id id : program_.segment(parameter.segment).ops(FunctionKind::reduce))
     if (touched_by(program_, id, {parameter.gradient}) != none)
-      throw_error(ErrorCode::unsupported, "the gradient of '", parameter.name,
-                  "' lies in parts over each axis that state is kept in parts over, and is summed over "
-                  "another once a step, while others are summed after each microbatch; name that axis too, "
-                  "or keep gradients whole (strategy zero, stage = 1, or stage = 3 with reduce = \"step\")");
+      throw_error(ErrorCode::unsupported, "cannot shard the state of '", parameter.name,
+                  "': its gradient is summed over another axis once a step, and those of others after each "
+                  "microbatch; shard over that axis too, or keep gradients unsharded (strategy zero, stage = "
+                  "1, or stage = 3 with reduce = \"step\")");
 }
 
 void BucketGroups::check_one_stage_has(Id parameter) const {

@@ -106,9 +106,8 @@ SumsMeanwhile LeavingGradients::choose() {
   if (!rules_.keep_gradients)
     throw_error(
         ErrorCode::unsupported,
-        "run.keep_gradients = false drops gradients behind their updates, and each microbatch of a "
-        "step adds to those of all layers before the next one does; set batch.order = \"breadth_first\", "
-        "or leave run.keep_gradients out");
+        "cannot apply run.keep_gradients = false: each microbatch adds to the gradients of all layers before "
+        "the next one does; set batch.order = \"breadth_first\", or leave run.keep_gradients out");
   return static_cast<SumsMeanwhile>(program_.requests().choose_sums_to_fit(
       {"gradients: microbatches add to them on the device, and they leave it for their updates",
        "gradients: those of layers leave the device behind each microbatch and come back for the next; "
@@ -149,14 +148,13 @@ void LeavingGradients::come_and_go(Id segment) {
 
 void LeavingGradients::check_may_come_and_go(Id gradient) const {
   if (program_.requests().pipeline)
-    throw_error(ErrorCode::unsupported, "the gradient of ", described(program_, gradient),
-                " is to leave the device behind each microbatch, and in a pipeline others are under way by "
-                "then; take more stages, or leave the pipeline out");
+    throw_error(ErrorCode::unsupported, "cannot offload the gradient of ", described(program_, gradient),
+                " after each microbatch: in a pipeline others are under way by then; take more stages, or "
+                "leave the pipeline out");
   if (!rules_.side_by_side) return;
-  throw_error(
-      ErrorCode::unsupported, "the gradient of ", described(program_, gradient),
-      " is to leave the device behind each microbatch, and batch.interleave has several go through a layer "
-      "at a time; leave batch.interleave out");
+  throw_error(ErrorCode::unsupported, "cannot offload the gradient of ", described(program_, gradient),
+              " after each microbatch: with batch.interleave several are in a layer at a time; leave "
+              "batch.interleave out");
 }
 
 // Returns the buffer for a rank's local gradients between two microbatches. The reduced shard is offloaded
@@ -174,11 +172,11 @@ Id LeavingGradients::whole_meanwhile(const Bucket& bucket, MemoryPlace place) {
 
 void LeavingGradients::check_summed_once(const Bucket& bucket) const {
   if (rules_.parts == GradientParts::one) return;
-  throw_error(
-      ErrorCode::unsupported, "the ranks of axis '", program_.mesh().name(bucket.axis),
-      "' sum the gradient of ", described(program_, bucket.parameters.front()),
-      " after each microbatch, and it is to leave the device once a step; sum it once (strategy zero, "
-      "stage = 3 with reduce = \"step\", or stage = 1)");
+  throw_error(ErrorCode::unsupported, "cannot offload the gradient of ",
+              described(program_, bucket.parameters.front()), " once a step: the ranks of axis '",
+              program_.mesh().name(bucket.axis),
+              "' sum it after each microbatch; sum it once (strategy zero, stage = 3 with reduce = \"step\", "
+              "or stage = 1)");
 }
 
 // Offloads gradients in program order. Gradients that stay are measured here too: the norm is a sum, and its
@@ -358,8 +356,9 @@ class Moves {
         std::any_of(members.begin(), members.end(), [&](Id id) { return is_elsewhere(program_, id); });
     for (Id id : members)
       if (any && program_.value(id).place != program_.value(members.front()).place)
-        throw_error(ErrorCode::unsupported, described(program_, id), " is kept in parts together with ",
-                    described(program_, members.front()), ", which is to lie elsewhere; place both alike");
+        throw_error(ErrorCode::unsupported, "cannot place ", described(program_, id), " and ",
+                    described(program_, members.front()),
+                    " in different memory: they are sharded together; place both in one");
     return any;
   }
 

@@ -325,9 +325,8 @@ class Packer {
     for (const AxisId axis : packing_.axes)
       if (std::none_of(program_.buckets().begin(), program_.buckets().end(),
                        [&](const Bucket& bucket) { return is_over(bucket, axis); }))
-        throw_error(ErrorCode::unsupported, "axis '", program_.mesh().name(axis),
-                    "' sums no gradient, so that no state can be kept in parts over it; name the axis of "
-                    "strategy data");
+        throw_error(ErrorCode::unsupported, "cannot shard state over axis '", program_.mesh().name(axis),
+                    "': it sums no gradient; name the axis of strategy data");
   }
 
   // Returns the further axes over which the shard must be summed.
@@ -559,12 +558,11 @@ void check_kept_apart(const Program& program) {
     for (const Id id : program.segment(bucket.segment).ops(FunctionKind::reduce))
       if (const Op& op = program.op(id);
           bucket.summed_in_update && keeps_summed_parts(program, bucket) && op.exchange())
-        throw_error(ErrorCode::unsupported,
-                    "precision.reduce is \"1bit\", and ranks that share no batch keep each microbatch's "
-                    "gradients apart, and sum '",
+        throw_error(ErrorCode::unsupported, "cannot apply precision.reduce = \"1bit\": '",
                     program.value(op.operands.front()).name,
-                    "' once a step; let a step have one microbatch, share the batch out (strategy data), or "
-                    "take a type that numbers are summed in, such as \"bf16\"");
+                    "' is summed once a step, and a rank without others to share the batch with has the "
+                    "gradients of several microbatches; let a step have one microbatch, share the batch "
+                    "(strategy data), or take another type, such as \"bf16\"");
 }
 
 }  // namespace
@@ -578,11 +576,10 @@ void pack_summands(Program& program, const Optimizers& optimizers, std::int64_t 
     if (program.mesh().extent(axis) > 1) packing.axes.push_back(axis);
   Packer(packing, {}).run();
   if (program.buckets().size() == before)
-    throw_error(
-        ErrorCode::unsupported, "precision.reduce is \"1bit\", and no parameter has ", code_least,
-        " elements and more, in whole blocks of ", code_block,
-        ", and an optimizer that ranks sum instead of its gradient; take a type that numbers are summed "
-        "in, such as \"bf16\"");
+    throw_error(ErrorCode::unsupported, "cannot apply precision.reduce = \"1bit\": no parameter has ",
+                code_least, " elements in blocks of ", code_block,
+                " and an optimizer whose result ranks sum in place of the gradient; take another type, such "
+                "as \"bf16\"");
   check_kept_apart(program);
 }
 

@@ -118,16 +118,14 @@ class WholeUpdates {
   [[noreturn]] void refuse_change(Id id, std::size_t i) const {
     const Op& op = program_.op(id);
     throw_error(
-        ErrorCode::unsupported, "op '", op.kind(), "' changes '", program_.value(op.operands[i]).name,
-        "', which ranks keep in parts, and is not alike for all elements; let it write a direction, and "
-        "another op take the step");
+        ErrorCode::unsupported, "cannot shard '", program_.value(op.operands[i]).name, "': op '", op.kind(),
+        "' changes it and is not elementwise; let it write a direction, and an elementwise op take the step");
   }
 
   [[noreturn]] void throw_dealt(Id id) const {
-    throw_error(
-        ErrorCode::unsupported, "op '", program_.op(id).kind(),
-        "' reads what an op makes that is dealt to ranks, of which the others have zeros; do it before, or "
-        "behind, in an op that is alike for all elements");
+    throw_error(ErrorCode::unsupported, "cannot run op '", program_.op(id).kind(),
+                "' on an assigned result: ranks that it is not assigned to have zeros; do it before, or "
+                "after, in an elementwise op");
   }
 
   // Returns a member's full tensor, gathered if it is sharded.

@@ -81,9 +81,8 @@ Id AxisExchanges::converted(Id id, const AxisPlacement& wanted, Id segment, Func
 Id AxisExchanges::exchange(Id id, const AxisPlacement& wanted) {
   const AxisPlacement have = axis_.now(id);
   if (have.is_varying())
-    throw_error(ErrorCode::unsupported, "axis '", axis_.name(), "': '", program_.value(id).name,
-                "' is each rank's own, and is needed ", to_text(wanted),
-                "; parameters cannot vary along that axis in this model");
+    throw_error(ErrorCode::unsupported, "cannot let '", program_.value(id).name, "' vary along axis '",
+                axis_.name(), "': this model needs it ", to_text(wanted), " there");
   if (wanted.is_sharded()) axis_.check_divides(program_.value(id), wanted.dim);
   if (serves(have, wanted)) return id;
   if (have.is_incomplete() && wanted.is_sharded()) return reduced_in_parts(id, wanted);
@@ -325,8 +324,8 @@ void check_copies(const Program& program, const AxisState& axis) {
     const Value& original = program.value(copy.copy_of);
     const AxisPlacement here = axis.now(copy.gradient), there = axis.now(original.gradient);
     if (here != there)
-      throw_error(ErrorCode::unsupported, "axis '", axis.name(), "': two stages hold '", original.name,
-                  "', and its gradient is ", to_text(there), " in segment '",
+      throw_error(ErrorCode::unsupported, "cannot tie '", original.name, "' between two stages on axis '",
+                  axis.name(), "': its gradient is ", to_text(there), " in segment '",
                   program.segment(original.segment).name, "' and ", to_text(here), " in segment '",
                   program.segment(copy.segment).name,
                   "'; untie the parameter, or split other dimensions over this axis");

@@ -55,10 +55,11 @@ void SingleOps::remove_each(const Bucket& bucket, FunctionKind function, Expecte
 
 void SingleOps::refuse(Id id, Id gradient) const {
   const Op& op = program_.op(id);
-  throw_error(ErrorCode::unsupported, "axis '", program_.mesh().name(folded(packing_.axes)), "': segment '",
-              program_.segment(op.segment).name, "', ", name_of(op.function), ", op '", op.kind(),
-              "': a strategy lets it work on '", program_.value(gradient).name,
-              "', which is kept in parts; leave it out, or the strategy that keeps state in parts");
+  throw_error(ErrorCode::unsupported, "cannot run op '", op.kind(), "' in ", name_of(op.function),
+              " of segment '", program_.segment(op.segment).name, "': a strategy added it for '",
+              program_.value(gradient).name, "', which is sharded over axis '",
+              program_.mesh().name(folded(packing_.axes)),
+              "'; leave it out, or the strategy that shards state");
 }
 
 void SingleOps::check_sums_or_casts(Id id, const std::set<Id>& gradients) const {

@@ -153,8 +153,9 @@ TEST(ExpertStages, ATiedTableThatTwoStagesSumOtherwiseIsRefused) {
   } catch (const Error& error) {
     EXPECT_EQ(
         std::string(error.what()),
-        "axis 'a': two stages hold 'token', and its gradient is replicated in segment 'embedding' and a "
-        "partial sum in segment 'head'; untie the parameter, or split other dimensions over this axis");
+        "cannot tie 'token' between two stages on axis 'a': its gradient is replicated in segment "
+        "'embedding' "
+        "and a partial sum in segment 'head'; untie the parameter, or split other dimensions over this axis");
   }
 }
 

@@ -870,7 +870,7 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
   EXPECT_EQ(message({"batch.micro=2"}, offloaded(false, true)), "");
   holds(message({"batch.micro=1"}, data_and_zero + offloaded(true, false)), "(strategy zero, stage = 3)");
   holds(message({"batch.micro=1", "batch.order=breadth_first"}, data_and_zero + offloaded(false, true)),
-        "after each microbatch, and it is to leave the device once a step");
+        "once a step: the ranks of axis");
   holds(message({}, "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\nparameters = 'host'\n"),
         "set optimizer = \"host\" or a tier too");
   holds(message({}, automatic_offload + "parameters = 'host'\n"), "leave those four out");

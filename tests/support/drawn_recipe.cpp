@@ -22,14 +22,14 @@ constexpr const char* permitted[] = {
     "no strategy uses the axis",     // drawn without one
     "need at least one each",        // fewer layers than stages
     "in rounds of",                  // interleaved, and a padded batch has fewer microbatches
-    "is to leave the device",        // gradients that are not complete once a step, layer after layer
+    "cannot offload the gradient",   // gradients that are not complete once a step, layer after layer
     "choose a number that divides",  // microbatches side by side, and a padded batch has fewer
     "lie in one place",              // tensors in parts, which are not whole tensors to share out
     "parameters in parts too",       // on the host, where ranks keep optimizer state alone in parts
     "leave one of the two out",      // a pipeline and the breadth-first order
-    "sums every gradient",           // a position table of which every rank has the gradient alike
+    "that sums all gradients",       // a position table of which every rank has the gradient alike
     "sums no gradient",              // an axis along which everything is in parts
-    "name that axis too",            // experts that are summed over an axis that does not keep state in parts
+    "shard over that axis too",      // experts that are summed over an axis that does not keep state in parts
     "more than 6 dimensions",        // blocks of blocks
     "need collectives midway",       // whole matrices, updated on the host's cores
     "does not declare it as one",    // adapters, by an optimizer of matrices alone
