@@ -176,11 +176,10 @@ void check_places(const Program& program, const Plan& plan) {
     const Value& value = program.value(id);
     const MemoryPlace lies = plan.layout.ranges[address.range].place;
     if (!value.place || *value.place == lies) continue;
-    throw_error(ErrorCode::bad_input, "segment '", program.segment(value.segment).name, "', value '",
-                value.name, "' is to lie in ", name_of(value.place->space), " of device ",
-                value.place->device, ", but is one of the ", name_of(address.region),
-                " that lie together in ", name_of(lies.space), " of device ", lies.device,
-                "; place a copy of it");
+    throw_error(ErrorCode::bad_input, "cannot place '", value.name, "' of segment '",
+                program.segment(value.segment).name, "' in ", name_of(value.place->space), " of device ",
+                value.place->device, ": all ", name_of(address.region), " are in ", name_of(lies.space),
+                " of device ", lies.device, "; place a copy of it");
   }
 }
 

@@ -19,9 +19,9 @@ std::int64_t RegionBytes::of(Region region, std::int32_t range) const {
 }
 
 void refuse_more_than_addresses() {
-  throw_error(ErrorCode::bad_input, "the plan of a rank needs more than ", size_text(range_distance),
-              ", which no memory has; take a smaller batch.micro, model.seq or model, or more ranks and "
-              "strategies that share it out");
+  throw_error(ErrorCode::bad_input, "cannot plan a rank of more than ", size_text(range_distance),
+              ": no machine has as much memory; take a smaller batch.micro, model.seq or model, or more "
+              "ranks that share it");
 }
 
 void check_can_be_counted(const Plan& plan, std::span<const RegionBytes> sizes) {

@@ -35,10 +35,9 @@ class CarriedSums {
       if (op.access(i) != Access::update || !program_.is_carried_gradient(op.operands[i])) continue;
       if (!begun_.insert({op.operands[i], call.microbatch}).second) continue;
       if ((step.writes_first >> i & 1u) == 0)
-        throw_error(
-            ErrorCode::unsupported, "op '", op.kind(), "' of segment '", program_.segment(op.segment).name,
-            "' is the first to add to the gradient of a carried value, and its kernel cannot begin a sum "
-            "(KernelDef::writes_first)");
+        throw_error(ErrorCode::unsupported, "cannot begin the gradient of a carried value with op '",
+                    op.kind(), "' of segment '", program_.segment(op.segment).name,
+                    "': its kernel only adds; give it KernelDef::writes_first");
       if (call.first.empty()) call.first.resize(steps.size());
       call.first[s] |= 1u << i;
     }

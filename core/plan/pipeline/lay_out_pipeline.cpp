@@ -46,9 +46,9 @@ void untie_across_ranks(Program& program, const PipelineLayout& layout, const Op
     for (Id user : users_of(program, parameter)) {
       if (user == home) continue;
       if (program.segment(user).repeat > 1)
-        throw_error(ErrorCode::unsupported, "parameter '", program.value(parameter).name, "' of segment '",
-                    program.segment(home).name, "' is used in every layer of '", program.segment(user).name,
-                    "', which a pipeline cannot spread over ranks");
+        throw_error(ErrorCode::unsupported, "cannot split '", program.segment(user).name,
+                    "' into stages: each of its layers uses parameter '", program.value(parameter).name,
+                    "' of segment '", program.segment(home).name, "'; leave the pipeline out");
       const std::int64_t other = holder_of(layout, chain, user);
       if (other == own) continue;
       untie(program, parameter, user, layout.axis, optimizers);
@@ -56,9 +56,8 @@ void untie_across_ranks(Program& program, const PipelineLayout& layout, const Op
       ++copies;
     }
     if (copies > 1 || pairs.size() > 1)
-      throw_error(
-          ErrorCode::unsupported, "parameter '", program.value(parameter).name,
-          "' ties segments of a third rank of the pipeline; two may share parameters, untie the others");
+      throw_error(ErrorCode::unsupported, "cannot tie parameter '", program.value(parameter).name,
+                  "' over three ranks of the pipeline: two may share it; untie the others");
   }
 }
 
@@ -139,10 +138,9 @@ class StageSums {
       if (to == none || !is_twin(to) || of_stages_.count(to) == 0 || completes(op)) continue;
       if (op.access(op.operands.size() - 1) == Access::update && sum_of(to) == sum_of(sum))
         throw_error(
-            ErrorCode::unsupported, "op '", op.kind(), "' of ", name_of(function), " adds to '",
-            program_.value(sum).name,
-            "' what all stages of the pipeline know, and so do ops of the stages for their own layers; "
-            "add it to a sum of its own");
+            ErrorCode::unsupported, "cannot add to '", program_.value(sum).name, "' by op '", op.kind(),
+            "' in ", name_of(function),
+            ": it adds what all stages know, and ops of stages add what their layers have; use two sums");
     }
   }
 
