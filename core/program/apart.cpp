@@ -133,10 +133,10 @@ class TakingApart {
       if (const Id made = with_parts_added(writer, packed, part, user); made != none) return made;
     if (writer == none || !is_separable(program_.op(writer), packed))
       throw_error(
-          ErrorCode::unsupported, "segment '", program_.segment(segment_).name, "': '",
-          program_.value(id).name, "', which op '", user.kind(), "' takes queries, keys and values of, ",
-          "cannot be computed in parts, so ranks cannot share out the queries of a group of heads; let "
-          "the axis divide the groups of key and value heads");
+          ErrorCode::unsupported, "cannot share the queries of a group of heads among ranks: in segment '",
+          program_.segment(segment_).name, "', '", program_.value(id).name, "', of which op '", user.kind(),
+          "' takes queries, keys and values, cannot be computed in parts; let the axis divide the groups of "
+          "key and value heads");
     const Op op = program_.op(writer);
     std::vector<Id> inputs;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
@@ -244,11 +244,10 @@ class TakingApart {
     for (const Id id : cut_) {
       for (segment_ = 0; segment_ < program_.segment_count(); ++segment_)
         if (is_read(id))
-          throw_error(
-              ErrorCode::unsupported, "segment '", program_.segment(segment_).name, "': parameter '",
-              program_.value(id).name,
-              "' is taken apart for ranks that share out the queries of a group "
-              "of heads, and used whole as well; let the axis divide the groups of key and value heads");
+          throw_error(ErrorCode::unsupported, "cannot split parameter '", program_.value(id).name,
+                      "' for ranks that share the queries of a group of heads: segment '",
+                      program_.segment(segment_).name,
+                      "' also uses it unsplit; let the axis divide the groups of key and value heads");
       program_.value(id).role = Role::activation;
       program_.forget_value(id);
     }

@@ -66,9 +66,8 @@ Status add_op(void* p, Id segment, FunctionKind function, Id before, Text kind, 
               Array<AttrValue> attrs, Id* outputs, std::uint64_t output_count) {
   return guard([&] {
     if (!of(p).is_shown(segment, function))
-      throw_error(ErrorCode::bad_input, "op '", kind.view(), "' is to run in function '", name_of(function),
-                  "' of segment '", of(p).segment(segment).name,
-                  "', which another device runs; that one lowers it");
+      throw_error(ErrorCode::bad_input, "cannot add op '", kind.view(), "' to function '", name_of(function),
+                  "' of segment '", of(p).segment(segment).name, "': another device runs and lowers it");
     const Id op = of(p).op_count();
     const std::vector<Id> created = writes_existing(of(p), kind.view(), inputs)
                                         ? add_whole_op(of(p), segment, function, before, kind, inputs, attrs)

@@ -184,8 +184,8 @@ class SegmentBackward {
       needed |= op.access(i) == Access::read && op.operands[i] != none && wanted_.count(op.operands[i]);
     if (!reached || !needed) return;
     if (!op.def->gradient)
-      throw_error(ErrorCode::unsupported, "segment '", program_.segment(segment_).name, "': op '", op.kind(),
-                  "' has no gradient, but a trained parameter needs one through it");
+      throw_error(ErrorCode::unsupported, "cannot train parameters through op '", op.kind(), "' of segment '",
+                  program_.segment(segment_).name, "': it has no gradient; give it one, or freeze them");
     raise(op.def->gradient(&api()));
   }
 
@@ -280,10 +280,9 @@ void check_carried_gradients(const Program& program) {
         added.insert(program.op(op).operands.back());
   for (const CarriedValue& carried : program.carried())
     if (carried.gradient != none && added.count(carried.gradient) == 0)
-      throw_error(
-          ErrorCode::bad_input, "segment '", program.segment(program.value(carried.value).segment).name,
-          "' carries '", program.value(carried.value).name,
-          "', and no op of a segment behind it gives it a gradient; let one read it, or carry it not");
+      throw_error(ErrorCode::bad_input, "cannot carry '", program.value(carried.value).name,
+                  "' from segment '", program.segment(program.value(carried.value).segment).name,
+                  "': no later segment gives it a gradient; let an op of one read it, or do not carry it");
 }
 
 }  // namespace

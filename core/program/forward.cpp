@@ -81,10 +81,10 @@ class ForwardOnly {
       if (spare && needed_.count(op.operands[i]) == 0) op.operands[i] = none;
       if (op.operands[i] == none || program_.value(op.operands[i]).role != Role::gradient) continue;
       if (!op.def->operands[i].optional)
-        throw_error(ErrorCode::unsupported, "segment '", program_.segment(op.segment).name, "', op '",
-                    op.kind(), "': its operand '", op.def->operands[i].name,
-                    "' is a gradient and not optional, so nothing can be evaluated without training; make it "
-                    "optional, or give the op a split()");
+        throw_error(ErrorCode::unsupported, "cannot evaluate without training: operand '",
+                    op.def->operands[i].name, "' of op '", op.kind(), "' in segment '",
+                    program_.segment(op.segment).name,
+                    "' is a gradient; make it optional, or give the op a split()");
       op.operands[i] = none;
     }
     if (op.def->noise) program_.set_attr(id, op.def->noise, 0);

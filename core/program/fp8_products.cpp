@@ -68,10 +68,9 @@ void leave_layers(Program& program, Id segment, std::int64_t from, std::int64_t 
     } else if (from > 0 || until < all) {
       const Op& op = program.op(id);
       if (!op.has_attr(from_name) || !op.has_attr(until_name))
-        throw_error(ErrorCode::unsupported, "op '", op.kind(), "' multiplies in fp8 and has no attributes '",
-                    from_name, "' and '", until_name,
-                    "', by which some of its layers would not; leave precision.first_in_compute and "
-                    "last_in_compute out");
+        throw_error(ErrorCode::unsupported, "cannot keep the first or last layers out of fp8: op '",
+                    op.kind(), "' has no attributes '", from_name, "' and '", until_name,
+                    "'; leave precision.first_in_compute and last_in_compute out");
       program.set_attr(id, from_name, static_cast<double>(from));
       program.set_attr(id, until_name, static_cast<double>(until < all ? until : 0));
     }
@@ -84,9 +83,9 @@ void leave_layers(Program& program, const LayersInCompute& layers) {
   for (Id id = first + 1; id < last; ++id)
     if (!ops_in_fp8(program, id).empty()) all += program.segment(id).repeat;
   if (layers.first + layers.last >= all)
-    throw_error(ErrorCode::bad_input, "precision.first_in_compute = ", layers.first,
-                " and last_in_compute = ", layers.last, " leave none of ", all,
-                " layers with products in fp8; choose fewer, or leave precision.matmul out");
+    throw_error(ErrorCode::bad_input, "cannot apply precision.first_in_compute = ", layers.first,
+                " and last_in_compute = ", layers.last, ": of ", all,
+                " layers none is left with products in fp8; choose fewer, or leave precision.matmul out");
   if (layers.first > 0) leave_layers(program, first, 0, 0);
   if (layers.last > 0) leave_layers(program, last, 0, 0);
   for (Id id = first + 1; id < last; ++id) {

@@ -45,10 +45,9 @@ void sum_loss_by_group(Program& program) {
     for (const Id id : forward) {
       if (!adds_to(program.op(id), loss_sum)) continue;
       if (!is_loss_of_split_head(program.op(id)))
-        throw_error(ErrorCode::unsupported, "op '", program.op(id).kind(), "' of segment '",
-                    program.segment(segment).name,
-                    "' adds to the loss and cannot say what each target's is, so there is no loss by set or "
-                    "role; leave run.loss_by_set and run.loss_by_role out");
+        throw_error(ErrorCode::unsupported, "cannot report the loss by set or role: op '",
+                    program.op(id).kind(), "' of segment '", program.segment(segment).name,
+                    "' gives no loss of each target; leave run.loss_by_set and run.loss_by_role out");
       add_sum(program, id);
     }
   }

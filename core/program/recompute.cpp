@@ -286,8 +286,8 @@ void check_choice(const Program& program, Id segment, const RecomputeChoice& cho
                 "' has no backward to compute anything again in; recompute belongs in phase 'memory'");
   for (const std::string& kind : choice.op_kinds)
     if (program.registry().find(kind).effect == Effect::update)
-      throw_error(ErrorCode::bad_input, "op '", kind,
-                  "' changes something that outlives it, so it cannot run again");
+      throw_error(ErrorCode::bad_input, "cannot recompute op '", kind,
+                  "': it changes what later ops read; choose other ops");
 }
 
 }  // namespace

@@ -311,10 +311,9 @@ class SharingOut {
     if (known)
       attrs.push_back({attr.name, value});
     else if (value != (attr.real ? attr.fallback.f : static_cast<double>(attr.fallback.i)))
-      throw_error(ErrorCode::unsupported, "op '", program_.op(id).kind(), "' has ", attr.name, " = ", value,
-                  ", and '", to.kind,
-                  "', which does the same across parts of sequences, does not know that; "
-                  "ranks cannot share these out");
+      throw_error(ErrorCode::unsupported, "cannot split sequences over ranks: op '", program_.op(id).kind(),
+                  "' has ", attr.name, " = ", value, ", and '", to.kind,
+                  "', which replaces it there, has no such attribute; leave the strategy or the option out");
   }
 
   // Gathers all pieces first, so that each may travel while the op runs on the one before.

@@ -213,10 +213,8 @@ void add_logits(Program& program) {
     for (Id id : program.segment(segment).ops(FunctionKind::forward))
       if (program.op(id).def->logits && changes(program.op(id), loss_sum)) heads.push_back(id);
   if (heads.size() != 1)
-    throw_error(
-        ErrorCode::unsupported, "the model has ", heads.size(),
-        " heads that add to its loss and say how their logits are had (OpDef::logits); text is made by "
-        "a model with one");
+    throw_error(ErrorCode::unsupported, "cannot generate text: the model has ", heads.size(),
+                " heads that add to its loss and give logits (OpDef::logits), not one");
   const Op head = program.op(heads.front());
   const Id logits = program.add_op_creating(head.segment, FunctionKind::forward, Part::input,
                                             head.def->logits, operands_of_logits(program, head),

@@ -28,10 +28,11 @@ void Program::share_saved(Id segment_id, std::vector<SavedShare> shares) {
     const auto same = [&](const SavedShare& other) { return other.place == share.place; };
     const bool twice = std::count_if(shares.begin(), shares.end(), same) > 1;
     if (twice || share.percent < 1)
-      throw_error(ErrorCode::bad_input, "segment '", segment(segment_id).name,
-                  "': ", name_of(share.place.space), " of device ", share.place.device, " is to have ",
-                  share.percent, " per cent of what backward reads of forward",
-                  twice ? ", and is named twice" : "", "; name each place once, with 1 per cent or more");
+      throw_error(ErrorCode::bad_input, "cannot place ", share.percent,
+                  " per cent of the saved activations of segment '", segment(segment_id).name, "' in ",
+                  name_of(share.place.space), " of device ", share.place.device,
+                  twice ? ": it is named twice" : ": that is less than 1",
+                  "; name each place once, with 1 per cent or more");
     sum += share.percent;
   }
   if (sum != 100)

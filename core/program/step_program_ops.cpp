@@ -268,9 +268,10 @@ void Program::settle_shapes() {
     const SegmentData& from = segment(id);
     const Id next = id + 1 < segment_count() ? segment(id + 1).incoming : none;
     if (!hands_on_alike(id, next) || (from.repeat > 1 && !hands_on_alike(id, from.incoming)))
-      throw_error(ErrorCode::bad_input, "segment '", from.name, "' hands on '", value(from.outgoing).name,
-                  "', whose shape or type is not that of what comes in behind it; hand on what is like the "
-                  "value that it handed on before replace_value");
+      throw_error(ErrorCode::bad_input, "cannot hand on '", value(from.outgoing).name, "' from segment '",
+                  from.name,
+                  "': the next segment takes another shape or type; hand on what has those of the value "
+                  "before replace_value");
     for (const Id op : from.ops(FunctionKind::forward)) check_shapes(this->op(op));
   }
   shapes_are_settled_ = true;

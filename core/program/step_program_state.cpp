@@ -34,17 +34,17 @@ void check_described(const Value& state, const KeptState& described) {
 void check_starts_as(const Value& state, const Value& parameter) {
   if (parameter.role != Role::parameter || parameter.segment != state.segment ||
       parameter.dims != state.dims || parameter.part)
-    throw_error(ErrorCode::bad_input, "state '", state.name, "' is to start as '", parameter.name,
-                "', which is no parameter of its segment with its dimensions");
+    throw_error(ErrorCode::bad_input, "cannot start state '", state.name, "' as '", parameter.name,
+                "': that is no parameter of its segment with its dimensions");
 }
 
 // Refuses a state beside a copy of a table that is no copy of the one beside the table.
 void check_alike(const Value& copy, const Value& original) {
   if (copy.dims != original.dims || copy.dtype != original.dtype || copy.placement != original.placement ||
       copy.compared != original.compared || copy.on_resize != original.on_resize)
-    throw_error(ErrorCode::bad_input, "state '", copy.name, "' is described otherwise than '", original.name,
-                "', and both belong to one table that two stages hold; describe them alike, and let both "
-                "hold the same, as what is computed behind `tie` is");
+    throw_error(ErrorCode::bad_input, "cannot keep state '", copy.name, "' and '", original.name,
+                "' for one table on two stages: they differ in shape, type or placement; declare them "
+                "identically, and let both hold the same, as what is computed after `tie` does");
 }
 
 }  // namespace
@@ -59,18 +59,17 @@ Id Program::add_state(Id segment_id, const KeptState& described) {
   const std::vector<Id> all = parameters();
   const bool trained = std::any_of(all.begin(), all.end(), [&](Id id) { return value(id).gradient != none; });
   if (!placed_ && trained)
-    throw_error(
-        ErrorCode::bad_input, "state '", described.name.view(),
-        "' is declared between phase model, where it would be part of the model, and phase placed, from "
-        "which on it lies somewhere; declare it in one of these");
+    throw_error(ErrorCode::bad_input, "cannot declare state '", described.name.view(),
+                "' in this phase; declare it in phase model, as part of the model, or in phase placed, with "
+                "a placement");
   if (segment_id == step_segment())
-    throw_error(ErrorCode::bad_input, "state '", described.name.view(),
-                "' is to be the step's; each belongs to a segment of the model");
+    throw_error(ErrorCode::bad_input, "cannot declare state '", described.name.view(),
+                "' in the step; declare it in a segment of the model");
   if (!placed_) {
     if (described.lies.size > 0 || described.typed || described.like != none || described.starts_as != none)
-      throw_error(ErrorCode::bad_input, "state '", described.name.view(),
-                  "' is part of the model in phase model, where every rank has all of it, in the type of "
-                  "statistics; declare it in phase placed to say more");
+      throw_error(ErrorCode::bad_input, "cannot place, type or start state '", described.name.view(),
+                  "' in phase model: there each rank has all of it in the type of statistics; declare it in "
+                  "phase placed");
     const Id id = add_parameter(segment_id, {described.name, described.dims, described.init, false});
     values_[id].dtype = OpShape::statistics(precision_.compute);
     values_[id].frozen = values_[id].untrained = true;

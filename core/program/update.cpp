@@ -22,12 +22,9 @@ struct WantedState {
 Id add_state(Program& program, Id parameter, const WantedState& wanted) {
   const Value& owner = program.value(parameter);
   if (owner.part && wanted.dims)
-    throw_error(ErrorCode::unsupported, "parameter '", owner.part->tensor,
-                "' is taken apart for ranks that share out "
-                "the queries of a group of heads, and its optimizer has a state '",
-                wanted.name,
-                "' of the whole; "
-                "take another optimizer, or fewer ranks there");
+    throw_error(ErrorCode::unsupported, "cannot split parameter '", owner.part->tensor,
+                "' for ranks that share the queries of a group of heads: its optimizer has state '",
+                wanted.name, "' of the unsplit parameter; take another optimizer, or fewer ranks there");
   Value state;
   state.name = owner.name + "." + wanted.name;
   state.role = Role::state;
@@ -66,8 +63,8 @@ void check_state_name(const std::string& name, const std::vector<std::string>& b
                 "'; names are of letters, digits and _");
   if (name == "master" || name == "gradient" || name.starts_with("before") ||
       std::find(before.begin(), before.end(), name) != before.end())
-    throw_error(ErrorCode::bad_input, "the optimizer names a state '", name,
-                "', which each parameter has already; give each a name of its own");
+    throw_error(ErrorCode::bad_input, "cannot add optimizer state '", name,
+                "': each parameter has one already; take another name");
 }
 
 std::vector<WantedState> states_of(Program& program, Id parameter, const NamedOptimizer& optimizer) {
@@ -89,9 +86,9 @@ std::vector<WantedState> states_of(Program& program, Id parameter, const NamedOp
                       !spec.typed && !spec.shaped};
     if (spec.shaped) state.dims = std::vector<Dim>(spec.dims.begin(), spec.dims.end());
     if (state.dims && !optimizer.updates_whole())
-      throw_error(ErrorCode::bad_input, "optimizer plugin '", optimizer.name, "' gives state '", state.name,
-                  "' a shape of its own, and its note does not say that it updates whole tensors (trait "
-                  "whole=tensors)");
+      throw_error(ErrorCode::bad_input, "cannot shape state '", state.name, "' of optimizer plugin '",
+                  optimizer.name,
+                  "': only one that updates whole tensors may; give it the trait whole=tensors");
     wanted.push_back(std::move(state));
   }
   return wanted;
@@ -159,8 +156,8 @@ void check_reads_scales(const Program& program, Id parameter, const NamedOptimiz
   };
   for (const Id scale : value.scales)
     if (scale != none && !reads(scale))
-      throw_error(ErrorCode::unsupported, "optimizer plugin '", optimizer.name,
-                  "' keeps no moments in 8 bits: none of its ops reads '", program.value(scale).name,
+      throw_error(ErrorCode::unsupported, "cannot keep moments in 8 bits with optimizer plugin '",
+                  optimizer.name, "': none of its ops reads '", program.value(scale).name,
                   "'; take another type, such as precision.moments = \"bf16\", or another optimizer");
 }
 

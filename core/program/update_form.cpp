@@ -158,11 +158,11 @@ class Carrier {
 
   [[noreturn]] void refuse(Id op, const std::string& what) const {
     const Value& parameter = program_.value(parameter_);
-    throw_error(
-        ErrorCode::unsupported, "op '", program_.op(op).kind(), "' ", what, " the update of parameter '",
-        program_.segment(parameter.segment).name, ".", parameter.name,
-        "' by a strategy, which cannot be done where the parameter is kept in parts or by two stages of a "
-        "pipeline; only attributes and scalar operands of the optimizer's own ops can be changed there");
+    throw_error(ErrorCode::unsupported, "cannot edit the update of parameter '",
+                program_.segment(parameter.segment).name, ".", parameter.name, "': op '",
+                program_.op(op).kind(), "' ", what,
+                " it, and the parameter is sharded or on two stages of a pipeline; change only attributes "
+                "and scalar operands of the optimizer's ops");
   }
 
   Program& program_;
@@ -237,10 +237,10 @@ void check_scaled_updates(const Program& program) {
     if (value.gradient == none) continue;
     const Update update = update_of(program, id);
     if (std::none_of(update.ops.begin(), update.ops.end(), reads_clip))
-      throw_error(ErrorCode::unsupported, "the loss is scaled, and no op that updates '",
+      throw_error(ErrorCode::unsupported, "cannot scale the loss: no op that updates '",
                   program.segment(value.segment).name, ".", value.name,
-                  "' reads the factor that takes the scale off its gradient (UpdateContext::clip); take "
-                  "another optimizer plugin, or precision.compute = \"bf16\"");
+                  "' reads the factor that unscales its gradient (UpdateContext::clip); take another "
+                  "optimizer plugin, or precision.compute = \"bf16\"");
   }
 }
 
@@ -264,11 +264,10 @@ void check_updates(const Program& program) {
       return false;
     };
     if (std::none_of(update.ops.begin(), update.ops.end(), changes))
-      throw_error(
-          ErrorCode::bad_input, "parameter '", program.segment(value.segment).name, ".", value.name,
-          "' has a gradient and no op of its update changes it: the optimizer has appended none, or a "
-          "strategy has erased it; what is not to be trained is frozen in phase 'model' "
-          "(set_parameter)");
+      throw_error(ErrorCode::bad_input, "cannot train parameter '", program.segment(value.segment).name, ".",
+                  value.name,
+                  "': no op of its update changes it; freeze it in phase 'model' (set_parameter), or let the "
+                  "optimizer append an op");
   }
 }
 

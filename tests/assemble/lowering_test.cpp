@@ -235,8 +235,7 @@ TEST(Lowering, AnOpInAnothersFunctionIsRefused) {
   } catch (const Error& error) {
     EXPECT_STREQ(
         error.what(),
-        "op 'scale' is to run in function 'forward' of segment 'block', which another device runs; that "
-        "one lowers it");
+        "cannot add op 'scale' to function 'forward' of segment 'block': another device runs and lowers it");
   }
 }
 

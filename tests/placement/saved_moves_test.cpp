@@ -120,13 +120,14 @@ TEST_F(SavedMoves, SharesThatCannotBeAreRefused) {
       refusal({}),
       "segment 'block': the shares of what backward reads of forward come to 0 per cent; let them come to "
       "100");
+  EXPECT_EQ(refusal({{pinned, 50}, {pinned, 50}}),
+            "cannot place 50 per cent of the saved activations of segment 'block' in pinned host memory of "
+            "device 0: "
+            "it is named twice; name each place once, with 1 per cent or more");
   EXPECT_EQ(
-      refusal({{pinned, 50}, {pinned, 50}}),
-      "segment 'block': pinned host memory of device 0 is to have 50 per cent of what backward reads of "
-      "forward, and is named twice; name each place once, with 1 per cent or more");
-  EXPECT_EQ(refusal({{pinned, 0}, {disk, 100}}),
-            "segment 'block': pinned host memory of device 0 is to have 0 per cent of what backward reads of "
-            "forward; name each place once, with 1 per cent or more");
+      refusal({{pinned, 0}, {disk, 100}}),
+      "cannot place 0 per cent of the saved activations of segment 'block' in pinned host memory of device "
+      "0: that is less than 1; name each place once, with 1 per cent or more");
   EXPECT_NE(refusal({{{7, Space::disk}, 100}}).find("a rank has no device 7"), std::string::npos);
 }
 

@@ -114,7 +114,7 @@ TEST(Program, CarriesWhatASegmentMakesOnceForThoseBehindIt) {
   refuses("is handed on and carried too", [&](const Segment& a, const Segment&, const Segment& c) {
     c.op("add", {c.incoming(), a.carry(a.info().outgoing)});
   });
-  refuses("no op of a segment behind it gives it a gradient",
+  refuses("no later segment gives it a gradient",
           [&](const Segment& a, const Segment&, const Segment&) { a.carry(named(a)); });
 }
 
@@ -161,12 +161,12 @@ TEST(Program, GivesWhatReadsAReplacedValueTheShapesThatFollow) {
           [&](const Segment& s, Id x, Id) { s.program().replace_value(x, s.op("gelu", {x})); });
   refuses("no op of a segment's forward writes that",
           [&](const Segment& s, Id x, Id) { s.program().replace_value(x, x); });
-  refuses("whose shape or type is not that", [](const Segment& s, Id, Id) {
+  refuses("the next segment takes another shape or type", [](const Segment& s, Id, Id) {
     const Id out = s.info().outgoing;
     s.program().replace_value(out, s.op("cast", {out}, {{"from", 1}, {"to", 2}}));
   });
   refuses("no value", [](const Segment& s, Id x, Id) { s.program().replace_value(none, s.op("gelu", {x})); });
-  refuses("whose shape or type is not that", [&](const Segment& s, Id, Id) {
+  refuses("the next segment takes another shape or type", [&](const Segment& s, Id, Id) {
     const Id out = s.info().outgoing;
     s.program().replace_value(out, wide(s, none, out));
   });
@@ -343,9 +343,7 @@ TEST(Program, AParameterThatNothingUpdatesIsNamed) {
   const std::vector<Id> ops = update_of(program, parameter).ops;
   ASSERT_EQ(ops.size(), 1u);
   program.erase_op(ops.front());
-  EXPECT_NE(message_of([&] {
-              check_updates(program);
-            }).find("has a gradient and no op of its update changes it: the optimizer has appended none"),
+  EXPECT_NE(message_of([&] { check_updates(program); }).find("no op of its update changes it"),
             std::string::npos);
 }
 
@@ -384,8 +382,8 @@ TEST(Program, StatesHaveNamesOfTheirOwn) {
   };
   EXPECT_EQ(said_of({"m", "v_2"}), "");
   for (const char* taken : {"master", "gradient"})
-    EXPECT_NE(said_of({taken}).find("which each parameter has already"), std::string::npos) << taken;
-  EXPECT_NE(said_of({"m", "m"}).find("which each parameter has already"), std::string::npos);
+    EXPECT_NE(said_of({taken}).find("each parameter has one already"), std::string::npos) << taken;
+  EXPECT_NE(said_of({"m", "m"}).find("each parameter has one already"), std::string::npos);
   for (const char* wrong : {"", "../m", "a b"})
     EXPECT_NE(said_of({wrong}).find("names are of letters, digits and _"), std::string::npos) << wrong;
 }
