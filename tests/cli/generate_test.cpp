@@ -165,7 +165,8 @@ TEST_F(OfACheckpoint, WhatCannotBeDoneIsSaid) {
   expect(prun({"generate", out_, "--tokens", "1,x"}), "--tokens takes a number from 0 to");
   expect(prun({"generate", out_, "--tokens", "1", "--top-p", "2"}), "--top-p takes a number from 0 to 1");
   expect(prun({"eval", folder_.path()}), "holds no checkpoint");
-  expect(prun({"eval", out_, "--set", "data.validation=0"}), "there is nothing to validate on");
+  expect(prun({"eval", out_, "--set", "data.validation=0"}),
+         "cannot validate: the recipe names no data for it");
 }
 
 // Not by its plugin's name but by what its note says.

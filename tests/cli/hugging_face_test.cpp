@@ -88,12 +88,9 @@ TEST(HuggingFaceCommands, WhatT5WritesIsThatOfTransformers) {
 TEST(HuggingFaceCommands, BertMakesNoTextAndSaysWhy) {
   const TempFolder folder;
   expect(prun({"import", hugging_face("bert").string(), "--out", folder / "here"}), 0, "tensors");
-  expect(
-      prun({"generate", folder / "here", "--tokens", "5,6", "--max-tokens", "4", "--set",
-            "device.plugin=cpu"}),
-      2,
-      "model 'bert' predicts masked tokens from those on both sides of each, and text is made by models that "
-      "predict the next token");
+  expect(prun({"generate", folder / "here", "--tokens", "5,6", "--max-tokens", "4", "--set",
+               "device.plugin=cpu"}),
+         2, "cannot generate text with model 'bert': it predicts masked tokens, not the next one");
 }
 
 // The first two texts of the fixture's stream twice, of which the second half is validated on.

@@ -355,16 +355,16 @@ void expect_refusal(const Sets& sets, const std::string& from, const std::string
 
 TEST(Delayed, GoesOnFromNoOtherSchedule) {
   const std::string one = pipeline("2bw", 1);
-  expect_refusal(delayed, "", one, "was not trained with weights of one update before");
-  expect_refusal(delayed, one, "", "was trained with weights of one update before");
+  expect_refusal(delayed, "", one, "it was not trained with weights of one update before");
+  expect_refusal(delayed, one, "", "it was trained with weights of one update before");
 }
 
 TEST(Stashed, GoesOnFromNoOtherDelays) {
   const std::string two = pipeline("pipedream", 2, "", "layers = [3, 3]\n");
-  expect_refusal(stashed, "", two, "was not trained with weights of one update before");
-  expect_refusal(stashed, two, "", "was trained with weights of one update before");
+  expect_refusal(stashed, "", two, "it was not trained with weights of one update before");
+  expect_refusal(stashed, two, "", "it was trained with weights of one update before");
   expect_refusal(stashed, pipeline("pipedream", 3, "", "layers = [2, 2, 2]\n"), two,
-                 "' as it was up to 2 updates before, and the recipe trains it with weights 1 update old");
+                 "' as of up to 2 updates ago, and the recipe needs 1");
 }
 
 // ---------------------------------------------------------------- memory

@@ -249,8 +249,8 @@ TEST(Exchanges, OnePluginCarriesWhatGoesOverBothAxes) {
   } catch (const Error& error) {
     EXPECT_EQ(
         std::string(error.what()),
-        "comm.dp is \"meet\" and comm.cp is \"ucx\", and some exchanges go over both axes together; name "
-        "one plugin for both");
+        "cannot use comm.dp = \"meet\" and comm.cp = \"ucx\": some collectives are over both axes; name one "
+        "plugin for both");
   }
 }
 

@@ -58,7 +58,7 @@ TEST(KeptState, ThatACheckpointLacksBeginsAnewWhereThatIsSaid) {
     trained(powersgd(2, {"run.resume=" + out}), 0);
     FAIL() << "state was taken from nowhere";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("say so by --set run.allow_changed=strategy.1.plugin"),
+    EXPECT_NE(std::string(error.what()).find("add --set run.allow_changed=strategy.1.plugin"),
               std::string::npos)
         << error.what();
   }

@@ -81,7 +81,7 @@ TEST(OneBitCheckpoints, ErrorsOfAnotherLayoutBeginAnewWhereThatIsSaid) {
     FAIL() << "errors of two ranks were taken for those of four";
   } catch (const Error& error) {
     const std::string said = error.what();
-    EXPECT_NE(said.find("if it is to begin anew, say so by --set run.allow_changed=precision.reduce"),
+    EXPECT_NE(said.find("if it is to begin anew, add --set run.allow_changed=precision.reduce"),
               std::string::npos)
         << said;
   }

@@ -160,7 +160,7 @@ TEST(CommStart, TwoRanksOnOneUnitAreRefused) {
 
 TEST(CommStart, ADeviceThatWantsProcessesIsRefusedWhereRanksAreThreads) {
   EXPECT_NE(
-      failure_of(on_async({"device.alone=true"}, data_parallel(2))).find("wants a process for each rank"),
+      failure_of(on_async({"device.alone=true"}, data_parallel(2))).find("which needs a process for each"),
       std::string::npos);
   EXPECT_EQ(failure_of(on_async({"device.alone=true"}, "")), "nothing failed");
 }

@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
                     std::tuple("batch.order=breadth_first", "", "leave one of the two out"),
                     std::tuple("batch.micro=1",
                                "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\naxis = 'pp'\n",
-                               "the schedule of a pipeline")));
+                               "with a pipeline: its schedule decides")));
 
 }  // namespace
 }  // namespace prun::test::side_by_side_test

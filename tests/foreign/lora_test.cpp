@@ -281,13 +281,14 @@ TEST(LoraCheckpoint, AnotherBaseIsRefused) {
   other.tensors.at("model.layers.1.mlp.up_proj.weight").bytes[401] ^= std::byte{1};
   const std::vector<std::string> resumed = {"run.resume=" + (folder / "run"), "run.fresh=false",
                                             "run.out=" + (folder / "more")};
-  expect_refusal(recipe_from(other.write(), "llama", resumed, adapters_of("llama")), "are others than those");
+  expect_refusal(recipe_from(other.write(), "llama", resumed, adapters_of("llama")),
+                 "adapters were trained with others");
   EXPECT_NO_THROW(first_loss(fresh_recipe("llama", resumed)));
   std::vector<std::string> model;
   for (const auto& [key, text] : plugins().model_options("", hugging_face("llama")))
     model.push_back("model." + key + "=" + text);
   expect_refusal(recipe_from(folder / "run", "llama", model, adapters_of("llama")),
-                 "holds adapters without the weights that they change");
+                 "it has adapters without the weights that they change");
 }
 
 std::int64_t bytes_of(const Memory& memory, Region region) {

@@ -331,8 +331,8 @@ TEST(ForeignWeights, WhatAStrategyAddsStartsFromTheSeedWhereThatIsAskedFor) {
       return recipe_from(from, "llama", sets, adapter);
     };
     expect_refusal(recipe({}),
-                   "which strategy 'adapter' adds to the model; if it is to start from the seed, say "
-                   "so by --set " +
+                   "which strategy 'adapter' adds to the model; if it is to start from the seed, add "
+                   "--set " +
                        asked);
     EXPECT_EQ(refusal(recipe({asked})), "accepted");
     EXPECT_NEAR(first_loss(recipe({asked})) / expected_loss("llama"), 1.0, 1e-5);

@@ -33,13 +33,13 @@ constexpr const char* permitted[] = {
     "more than 6 dimensions",        // blocks of blocks
     "need collectives midway",       // whole matrices, updated on the host's cores
     "does not declare it as one",    // adapters, by an optimizer of matrices alone
-    "does not treat elements alike",   // nor a projection that lies in two
-    "edit both alike",                 // a state of a whole table that two stages hold
-    "cannot be cut into",              // chunks of sequences
-    "both have more ranks than",       // two axes beyond the groups of heads
-    "let the axis divide the groups",  // an op that cannot be computed in parts, with such an axis
-    "leave the setting out",           // positions sent over two axes, or one that splits no batch
-    "which splits sequences",          // or where sequences are shared out
+    "the optimizer is not elementwise",  // nor a projection that lies in two
+    "edit both alike",                   // a state of a whole table that two stages hold
+    "cannot be cut into",                // chunks of sequences
+    "cannot have more ranks than",       // two axes beyond the groups of heads
+    "let the axis divide the groups",    // an op that cannot be computed in parts, with such an axis
+    "leave the setting out",             // positions sent over two axes, or one that splits no batch
+    "which splits sequences",            // or where sequences are shared out
 };
 
 class Drawing {

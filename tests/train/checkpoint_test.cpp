@@ -579,8 +579,8 @@ TEST_F(Checkpoint, WhatChangesTheSamplesMustBeAskedFor) {
   Training(out_).save_after(2);
   for (const std::string set : {"run.seed=9", "data.shuffle=false"}) {
     const std::string key = set.substr(0, set.find('='));
-    expect_error(key + " is ", [&] { Training other(out_, {resume(), set}); });
-    expect_error("say so by --set run.allow_changed=" + key, [&] { Training other(out_, {resume(), set}); });
+    expect_error(" with " + key + " = ", [&] { Training other(out_, {resume(), set}); });
+    expect_error("add --set run.allow_changed=" + key, [&] { Training other(out_, {resume(), set}); });
   }
   Training asked(out_,
                  {resume(), "run.seed=9", "data.shuffle=false", "run.allow_changed=run.seed,data.shuffle"});
@@ -596,7 +596,7 @@ TEST_F(Checkpoint, KeysThatWereStoredByOldNamesAreThoseOfToday) {
   edit_manifest(checkpoint, "\"run.allow_changed\"", "\"run.changed\"");
   EXPECT_EQ(Training(out_, {resume()}).trainer.resume_notes().size(), 1u);
   edit_manifest(checkpoint, R"("data.documents":"\"joined\"")", R"("data.documents":"\"apart\"")");
-  expect_error("data.mask_documents is false", [&] { Training other(out_, {resume()}); });
+  expect_error("with data.mask_documents = false", [&] { Training other(out_, {resume()}); });
 }
 
 // What a strategy adds has nothing to go on from.
@@ -604,8 +604,7 @@ TEST_F(Checkpoint, WhatAStrategyAddsStartsFromTheSeedWhereThatIsAskedFor) {
   const std::string adapter = "strategy.0.plugin=adapter", asked = "run.allow_changed=strategy.0.plugin";
   Training(out_).save_after(2);
   expect_error(
-      "which strategy 'adapter' adds to the model; if it is to start from the seed, say so by --set " + asked,
-      [&] {
+      "which strategy 'adapter' adds to the model; if it is to start from the seed, add --set " + asked, [&] {
         Training other(out_, {resume(), adapter});
       });
   const fs::path fresh = folder_ / "fresh", on = folder_ / "on";
@@ -659,7 +658,7 @@ TEST_F(Checkpoint, MomentsAreConvertedWhereThatIsAskedFor) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find(".m' is F32["), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("BF16["), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("say so by --set run.allow_changed=precision.moments"),
+    EXPECT_NE(std::string(error.what()).find("add --set run.allow_changed=precision.moments"),
               std::string::npos);
   }
   const auto with = [](Names sets, const Names& more) {

@@ -310,7 +310,8 @@ TEST(Evaluate, WithoutDataForItTheRecipeIsRefused) {
     preflight(assembly, plugins());
     FAIL() << "nothing was refused";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("there is nothing to validate on"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("cannot validate: the recipe names no data for it"),
+              std::string::npos);
   }
 }
 

@@ -163,7 +163,7 @@ TEST(LossParts, RolesThatNobodyKnowsAreRefused) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::bad_input);
-    EXPECT_NE(std::string(error.what()).find("no data plugin of the recipe knows any"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("no data plugin of the recipe has roles"), std::string::npos)
         << error.what();
   }
 }

@@ -197,10 +197,10 @@ TEST(OpenData, WhatCannotBeValidatedOnIsRefused) {
   const auto says = [](const std::string& message, const char* part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  says(message_of({}, "", DataPart::validation), "there is nothing to validate on");
-  says(message_of({"data.validation=0.1"}, apart, DataPart::training), "leave out one of them");
+  says(message_of({}, "", DataPart::validation), "cannot validate: the recipe names no data for it");
+  says(message_of({"data.validation=0.1"}, apart, DataPart::training), "leave one of them out");
   says(message_of({"data.validation=0.5", "model.seq=16384"}, "", DataPart::training),
-       "leaves none to train on");
+       "none is left to train on");
   EXPECT_EQ(message_of({}, apart, DataPart::training), "(no error)");
 }
 

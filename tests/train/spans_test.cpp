@@ -100,7 +100,8 @@ TEST(CorruptedSpans, AModelAndItsDataFit) {
                  "the next shorter ones have 29");
   expect_refusal(refusal(with(with(cut, "model.inputs=15"), "data.span_token=24")),
                  "data.span_token = 24 is outside of model.vocab = 24");
-  expect_refusal(refusal(with(with(cut, "model.inputs=15"), "data.span_token=1")), "a sample has 3 spans");
+  expect_refusal(refusal(with(with(cut, "model.inputs=15"), "data.span_token=1")),
+                 "cannot mark 3 spans of a sample");
   expect_refusal(refusal(cut, "gpt"), "model 'gpt' has no encoder and decoder");
 }
 

@@ -14,8 +14,8 @@ std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::s
     if (name == automatic) name = automatic_comm(recipe, plugins);
     if (first.empty()) first = single, plugin = name;
     if (name != plugin)
-      throw_error(ErrorCode::bad_input, "comm.", first, " is \"", plugin, "\" and comm.", single, " is \"",
-                  name, "\", and some exchanges go over both axes together; name one plugin for both");
+      throw_error(ErrorCode::bad_input, "cannot use comm.", first, " = \"", plugin, "\" and comm.", single,
+                  " = \"", name, "\": some collectives are over both axes; name one plugin for both");
   }
   return plugin;
 }
@@ -26,12 +26,13 @@ std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo&
   CommInfo info;
   raise(plugin->info(&info));
   if (device.host_memory ? !info.host_memory : !info.device_memory && (!info.host_memory || info.enqueues))
-    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' does not move ",
-                device.host_memory ? "host" : "device", " memory, where device '", device.name.view(),
-                "' has its values");
+    throw_error(ErrorCode::unsupported, "cannot use comm plugin '", name, "' with device '",
+                device.name.view(), "': it does not move ", device.host_memory ? "host" : "device",
+                " memory; name another in [comm]");
   if (info.enqueues && !device.asynchronous)
-    throw_error(ErrorCode::unsupported, "comm plugin '", name, "' only enqueues, and device '",
-                device.name.view(), "' has no queues that take work for later");
+    throw_error(ErrorCode::unsupported, "cannot use comm plugin '", name, "' with device '",
+                device.name.view(),
+                "': it only enqueues, and the device has no asynchronous queues; name another in [comm]");
   return plugin;
 }
 

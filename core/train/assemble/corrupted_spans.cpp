@@ -47,10 +47,9 @@ std::optional<CorruptedSpans> CorruptedSpans::of(const Recipe& recipe, std::int6
   };
   const Tokens tokens{token("data.span_token"), token("data.span_end"), token("data.span_start")};
   if (tokens.first_span < sizes.spans - 1)
-    throw_error(ErrorCode::bad_input, "a sample has ", sizes.spans,
-                " spans, and data.span_token = ", tokens.first_span,
-                " with those below it are fewer tokens; name a higher one, or let spans be "
-                "longer or rarer");
+    throw_error(ErrorCode::bad_input, "cannot mark ", sizes.spans,
+                " spans of a sample by tokens from data.span_token = ", tokens.first_span,
+                " down; name a higher one, or let spans be longer or rarer");
   return CorruptedSpans(sizes, tokens, static_cast<std::uint64_t>(recipe.integer("run.seed")));
 }
 

@@ -51,13 +51,12 @@ LossGroups LossGroups::of(const Recipe& recipe, PluginHost& plugins) {
   }
   if (groups.by_role_ && !any_roles)
     throw_error(ErrorCode::bad_input,
-                "run.loss_by_role tells the loss of each role of conversations, and no data plugin of the "
-                "recipe knows "
-                "any (trait `roles`); leave it out");
+                "cannot apply run.loss_by_role: no data plugin of the recipe has roles (trait `roles`); "
+                "leave it out");
   if (groups.count_ > most_groups)
-    throw_error(ErrorCode::bad_input, "there are ", groups.count_,
-                " sets and roles to tell the loss of, more than ", most_groups,
-                "; leave run.loss_by_set and run.loss_by_role out");
+    throw_error(ErrorCode::bad_input, "cannot report the loss of ", groups.count_,
+                " sets and roles: at most ", most_groups,
+                " are possible; leave run.loss_by_set and run.loss_by_role out");
   return groups;
 }
 

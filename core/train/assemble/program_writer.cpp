@@ -178,16 +178,14 @@ void pack_requested(Program& program, const Recipe& recipe, PluginHost& plugins,
   const std::optional<ShardRequest>& shards = program.requests().shards;
   if (!shards) return;
   if (const std::optional<PeriodicRequest>& periodic = program.requests().periodic)
-    throw_error(ErrorCode::unsupported, "[", periodic->asked_by, "] has ops run in one step of ",
-                periodic->every, ", and [", shards->asked_by,
-                "] shards the state that they read into flat buffers; leave one of them out");
+    throw_error(ErrorCode::unsupported, "cannot combine [", periodic->asked_by,
+                "], whose ops run in one step of ", periodic->every, ", with [", shards->asked_by,
+                "], which shards the state that they read; leave one of them out");
   for (const NamedOptimizer& optimizer : optimizers)
     if (optimizer.unit == UpdateUnit::unknown)
-      throw_error(
-          ErrorCode::unsupported, "optimizer plugin '", optimizer.name,
-          "' does not say that it treats elements alike (trait elementwise=yes), or updates whole tensors "
-          "(trait whole=tensors), so its state cannot be kept in parts; leave out the strategy that keeps "
-          "it so, or choose an optimizer that says it");
+      throw_error(ErrorCode::unsupported, "cannot shard the state of optimizer plugin '", optimizer.name,
+                  "': it has neither trait elementwise=yes nor whole=tensors; leave out the strategy that "
+                  "shards it, or choose an optimizer with one of them");
   const std::optional<RecipeSection> keeper = keeper_of(program, recipe, plugins, *shards);
   if (keeper) check_parts_axes(recipe, *keeper);
   pack_state(program, optimizers, *shards);
@@ -278,9 +276,8 @@ bool ProgramWriter::write_over_mesh() {
 bool ProgramWriter::must_factor_axis() const {
   const std::optional<FactoredAxis>& asked = program_->requests().factored;
   if (asked && factored_)
-    throw_error(ErrorCode::unsupported, "axes '", factored_->axis, "' and '", asked->axis,
-                "' both have more ranks than there are groups of heads; "
-                "let one of them divide these");
+    throw_error(ErrorCode::unsupported, "cannot have more ranks than groups of heads on both axes '",
+                factored_->axis, "' and '", asked->axis, "'; let one of them divide the groups");
   return asked.has_value();
 }
 
@@ -291,10 +288,10 @@ void ProgramWriter::settle_parameters() {
   groups_->check_used();
   if (factored_ && factored_->weights) {
     if (recipe_.text("precision.moments") == "8bit")
-      throw_error(
-          ErrorCode::unsupported, "axis '", factored_->axis,
-          "' has more ranks than there are groups of heads, whose moments in 8 bits have blocks of the "
-          "whole projection; take precision.moments = \"fp32\", or fewer ranks there");
+      throw_error(ErrorCode::unsupported, "cannot keep moments in 8 bits with more ranks on axis '",
+                  factored_->axis,
+                  "' than groups of heads: a block has elements of several ranks; take precision.moments = "
+                  "\"fp32\", or fewer ranks there");
     take_packed_apart(*program_, factored_->within);
   }
   if (!recipe_.text("model.init").empty()) leave_to_base(*program_);
@@ -326,10 +323,9 @@ void ProgramWriter::keep_codes() {
   if (recipe_.text("precision.activations") == "fp8") save_in_codes(*program_);
   if (purpose_ != Purpose::training || !recipe_.flag("precision.cache_weights")) return;
   if (delay() != Delay::nothing)
-    throw_error(
-        ErrorCode::unsupported,
-        "precision.cache_weights is true, and passes of the pipeline's schedule train with weights of "
-        "several updates; leave precision.cache_weights out, or choose another schedule");
+    throw_error(ErrorCode::unsupported,
+                "cannot apply precision.cache_weights = true: the pipeline's schedule trains with weights of "
+                "several updates; leave precision.cache_weights out, or choose another schedule");
   keep_weight_codes(*program_);
 }
 
@@ -383,11 +379,10 @@ void ProgramWriter::check_parts_of_tensors() const {
     if (!parameter.part || parameter.frozen) continue;
     const NamedOptimizer& optimizer = optimizers_.at(parameter.optimizer);
     if (optimizer.unit != UpdateUnit::element)
-      throw_error(
-          ErrorCode::unsupported, "axis '", factored_->axis,
-          "' has more ranks than there are groups of heads, so '", parameter.part->tensor,
-          "' lies in two, and optimizer plugin '", optimizer.name,
-          "' does not treat elements alike; let the axis divide the groups, or choose another for it");
+      throw_error(ErrorCode::unsupported, "cannot update '", parameter.part->tensor,
+                  "' by optimizer plugin '", optimizer.name, "': axis '", factored_->axis,
+                  "' has more ranks than groups of heads and splits it, and the optimizer is not "
+                  "elementwise; let the axis divide the groups, or choose another optimizer for it");
   }
 }
 
@@ -443,7 +438,7 @@ void ProgramWriter::gather_ahead() {
       gathered = true;
     }
     if (!gathered && program_->mesh().extent(bucket.axis) > 1)
-      throw_error(ErrorCode::unsupported, "eval.average evaluates averages of shards, and those of '",
+      throw_error(ErrorCode::unsupported, "cannot apply eval.average: the shards of '",
                   program_->value(bucket.parameters.front()).name,
                   "' are gathered by more than one op; leave eval.average out");
   }

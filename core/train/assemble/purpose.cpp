@@ -11,13 +11,11 @@ void check_makes_text(const Recipe& recipe, PluginHost& plugins, Purpose purpose
   const PluginNote& note = plugins.note("model", model);
   const std::string_view predicted = trait_of(note, "predicts");
   if (predicted == "masked")
-    throw_error(ErrorCode::unsupported, "model '", model,
-                "' predicts masked tokens from those on both sides of each, and text is made by models that "
-                "predict the next token");
+    throw_error(ErrorCode::unsupported, "cannot generate text with model '", model,
+                "': it predicts masked tokens, not the next one");
   if (predicted == "spans" && trait_of(note, "inputs").empty())
-    throw_error(ErrorCode::unsupported, "model '", model,
-                "' has an encoder, and does not say which of its options is how many tokens that sees (trait "
-                "inputs); text is made by models that do");
+    throw_error(ErrorCode::unsupported, "cannot generate text with model '", model,
+                "': it has an encoder and no trait inputs, which names the option with its number of tokens");
 }
 
 }  // namespace prun

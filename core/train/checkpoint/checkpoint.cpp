@@ -47,10 +47,10 @@ void check_samples(const Manifest& manifest, const std::filesystem::path& folder
   const std::vector<std::string>& allowed = recipe.texts("run.allow_changed");
   for (const Change& change : changes(manifest.recipe, settings_of(recipe)))
     if (counts_samples(change.key) && std::find(allowed.begin(), allowed.end(), change.key) == allowed.end())
-      throw_error(ErrorCode::bad_input, change.key, " is ", change.now, ", ", folder.string(),
-                  " was saved with ", change.before, ": the ", manifest.progress.samples,
-                  " samples trained on so far would be counted among others; if that is meant, say so by "
-                  "--set run.allow_changed=",
+      throw_error(ErrorCode::bad_input, "cannot go on from ", folder.string(), " with ", change.key, " = ",
+                  change.now, ": it was saved with ", change.before, ", and the ", manifest.progress.samples,
+                  " samples trained on so far would be counted among others; if that is meant, add --set "
+                  "run.allow_changed=",
                   change.key);
 }
 
@@ -81,11 +81,11 @@ bool begins_anew(const CheckpointFiles& files, const PersistentTensor& wanted, c
     return *wanted.on_resize == OnResize::anew;
   const std::vector<std::string>& allowed = recipe.texts("run.allow_changed");
   if (std::find(allowed.begin(), allowed.end(), wanted.starts_anew) == allowed.end())
-    throw_error(ErrorCode::bad_input, files.folder().string(),
-                files.tensors().contains(wanted.name) ? " has in another shape '" : " has no tensor '",
-                wanted.name, "', which ", wanted.starts_anew,
-                " keeps for this layout; if it is to begin anew, say so by --set run.allow_changed=",
-                wanted.starts_anew);
+    throw_error(
+        ErrorCode::bad_input, files.folder().string(),
+        files.tensors().contains(wanted.name) ? " has in another shape '" : " has no tensor '", wanted.name,
+        "', which ", wanted.starts_anew,
+        " keeps for this layout; if it is to begin anew, add --set run.allow_changed=", wanted.starts_anew);
   return true;
 }
 
@@ -107,16 +107,16 @@ void check_delay(const CheckpointFiles& files, const std::vector<PersistentTenso
     const std::int64_t had = oldest_of(files.tensors(), one.name), wants = oldest_of(names, one.name);
     if (had == wants) continue;
     if (std::max(had, wants) > 1 || (had > 0 && wants > 0))
-      throw_error(ErrorCode::bad_input, files.folder().string(), " has '", one.name, "' as it was up to ",
-                  had, had == 1 ? " update" : " updates", " before, and the recipe trains it with weights ",
-                  wants, wants == 1 ? " update" : " updates",
-                  " old; go on with the schedule and the stages that it was saved with, or start from its "
-                  "weights by model.init");
-    throw_error(
-        ErrorCode::bad_input, files.folder().string(), had > 0 ? " was" : " was not",
-        " trained with weights of one update before, as a schedule with delay=1 does, and the recipe ",
-        had > 0 ? "does not" : "does",
-        "; go on with the schedule that it was saved with, or start from its weights by model.init");
+      throw_error(ErrorCode::bad_input, "cannot go on from ", files.folder().string(), ": it has '", one.name,
+                  "' as of up to ", had, had == 1 ? " update" : " updates", " ago, and the recipe needs ",
+                  wants,
+                  "; use the schedule and the stages that it was saved with, or start from its weights by "
+                  "model.init");
+    throw_error(ErrorCode::bad_input, "cannot go on from ", files.folder().string(), ": it was ",
+                had > 0 ? "" : "not ",
+                "trained with weights of one update before (a schedule with delay=1), and the recipe ",
+                had > 0 ? "does not do so" : "does so",
+                "; use the schedule that it was saved with, or start from its weights by model.init");
   }
 }
 
@@ -136,14 +136,14 @@ void check_tensor(const CheckpointFiles& files, const PersistentTensor& wanted, 
   const bool fits = had.type == wanted.type || converts_moment(had.type, wanted, recipe) ||
                     stands_for(files, wanted, had.type);
   if (!fits || had.shape != wanted.shape)
-    throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", wanted.name, "' is ",
-                name_of(to_safetensors_type(had.type)), shape_text(had.shape), ", the recipe makes it ",
-                name_of(to_safetensors_type(wanted.type)), shape_text(wanted.shape),
-                wanted.moment && had.shape == wanted.shape && is_float_or_half(had.type) &&
-                        is_float_or_half(wanted.type)
-                    ? detail::concat("; if moments are to be converted, say so by --set run.allow_changed=",
-                                     moments_key)
-                    : "");
+    throw_error(
+        ErrorCode::bad_input, files.folder().string(), ": tensor '", wanted.name, "' is ",
+        name_of(to_safetensors_type(had.type)), shape_text(had.shape), ", the recipe makes it ",
+        name_of(to_safetensors_type(wanted.type)), shape_text(wanted.shape),
+        wanted.moment && had.shape == wanted.shape && is_float_or_half(had.type) &&
+                is_float_or_half(wanted.type)
+            ? detail::concat("; if moments are to be converted, add --set run.allow_changed=", moments_key)
+            : "");
 }
 
 bool has_alike(const CheckpointFiles& files, const std::string& name, DType type, const Extents& shape) {
@@ -449,11 +449,11 @@ void check_sets(const LoadedCheckpoint& loaded, std::span<const SetSize> sets, c
       if (std::any_of(allowed.begin(), allowed.end(),
                       [&](const std::string& key) { return key.starts_with(before.name + "."); }))
         continue;
-      throw_error(ErrorCode::bad_input, before.name, " has ", now.samples, " samples of ", now.tokens,
-                  " tokens, ", loaded.folder.string(), " was saved with ", before.samples, " of ",
-                  before.tokens, ": files have changed, and the ", loaded.manifest.progress.samples,
-                  " samples trained on so far would be counted among others; if that is meant, say so by "
-                  "--set run.allow_changed=",
+      throw_error(ErrorCode::bad_input, "cannot go on from ", loaded.folder.string(), ": ", before.name,
+                  " has ", now.samples, " samples of ", now.tokens, " tokens, and had ", before.samples,
+                  " of ", before.tokens, ", so the ", loaded.manifest.progress.samples,
+                  " samples trained on so far would be counted among others; if that is meant, add --set "
+                  "run.allow_changed=",
                   before.name, ".path");
     }
 }

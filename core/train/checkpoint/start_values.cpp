@@ -41,11 +41,9 @@ class CheckpointStart final : public StartValues {
   CheckpointStart(const Program& program, const fs::path& folder)
       : program_(program), files_(find_checkpoint(folder)) {
     if (!files_.manifest().base.empty())
-      throw_error(
-          ErrorCode::unsupported, files_.folder().string(),
-          " holds adapters without the weights that they change; export it (prun export merges them, with "
-          "--adapter they stay apart, for model.adapter) and start from that, or go on from it by "
-          "run.resume");
+      throw_error(ErrorCode::unsupported, "cannot start from ", files_.folder().string(),
+                  ": it has adapters without the weights that they change; start from what prun export makes "
+                  "of it (merged, or with --adapter for model.adapter), or go on from it by run.resume");
     for (const Id parameter : program.parameters())
       for (std::int64_t layer = 0; layer < program.segment(program.value(parameter).segment).repeat; ++layer)
         if (has(parameter)) check(parameter, layer);
@@ -114,10 +112,10 @@ void check_model(const Recipe& recipe, const Settings& trained, const std::strin
     if (!describes_model(key) || std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
     if (is_same(recipe, key, text)) continue;
     const auto mine = std::find_if(now.begin(), now.end(), [&](const auto& one) { return one.first == key; });
-    throw_error(
-        ErrorCode::bad_input, key, " is ", mine == now.end() ? "no key here" : mine->second,
-        ", the weights of ", where, " were trained with ", text,
-        "; leave the key out to take theirs or, if that is meant, say so by --set run.allow_changed=", key);
+    throw_error(ErrorCode::bad_input, "cannot start from the weights of ", where, " with ", key,
+                mine == now.end() ? std::string(" unset") : " = " + mine->second, ": they were trained with ",
+                text,
+                "; leave the key out to take theirs or, if that is meant, add --set run.allow_changed=", key);
   }
 }
 
@@ -208,10 +206,9 @@ bool may_be_new(const Recipe& recipe, const std::string& added_by) {
 }
 
 std::string how_it_may_be_new(const Recipe& recipe, const std::string& added_by) {
-  return detail::concat(
-      ", which strategy '", recipe.text(added_by + ".plugin"),
-      "' adds to the model; if it is to start from the seed, say so by --set run.allow_changed=", added_by,
-      ".plugin");
+  return detail::concat(", which strategy '", recipe.text(added_by + ".plugin"),
+                        "' adds to the model; if it is to start from the seed, add --set run.allow_changed=",
+                        added_by, ".plugin");
 }
 
 std::unique_ptr<StartValues> open_start_values(const Recipe& recipe, const Program& program,
@@ -242,9 +239,9 @@ std::unique_ptr<StartValues> open_base(const Recipe& recipe, const Program& prog
 void check_base(const StartValues& base, const std::string& content, const Recipe& recipe,
                 std::size_t threads) {
   if (base.content(threads) != content)
-    throw_error(ErrorCode::bad_input, "the weights of ", recipe.text("model.init"),
-                " are others than those that the checkpoint's adapters were trained beside; name these by "
-                "--set model.init=FOLDER");
+    throw_error(
+        ErrorCode::bad_input, "cannot use the weights of ", recipe.text("model.init"),
+        ": the checkpoint's adapters were trained with others; name these by --set model.init=FOLDER");
 }
 
 }  // namespace prun

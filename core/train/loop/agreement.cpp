@@ -196,9 +196,10 @@ void check_units(const Assembly& assembly, const Exchange& exchange) {
     if (units[rank].empty()) continue;
     const auto [first, fresh] = taken.try_emplace(units[rank], rank);
     if (!fresh)
-      throw_error(ErrorCode::bad_input, "ranks ", first->second, " and ", rank, " both have ", units[rank],
+      throw_error(ErrorCode::bad_input, "cannot give ", units[rank], " to both ranks ", first->second,
+                  " and ", rank,
                   "; start at most as many ranks on a host as it has devices, and let each rank see all of "
-                  "them or one of its own");
+                  "them or only one");
   }
 }
 

@@ -80,9 +80,9 @@ class LocalRanks {
   static void refuse_threads(const Assembly& assembly) {
     if (assembly.mesh().world() > 1 && assembly.device_info().one_process_each)
       throw_error(
-          ErrorCode::unsupported, "device '", assembly.device_info().name.view(),
-          "' wants a process for each rank, and here ranks are threads of one process; run the recipe "
-          "itself, or use device.plugin = \"cpu\" here");
+          ErrorCode::unsupported, "cannot run ranks as threads on device '",
+          assembly.device_info().name.view(),
+          "', which needs a process for each; run the recipe itself, or use device.plugin = \"cpu\" here");
   }
 
   CommunicatorLease lend(Communicators& communicators) {

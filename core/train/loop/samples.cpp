@@ -58,8 +58,9 @@ void keep_part(SampleSet& set, double share, DataPart part) {
   const std::int64_t trained_on = set.info.samples - held_out;
   if (trained_on < 1)
     throw_error(
-        ErrorCode::bad_input, set.name, ": of ", set.info.samples, " samples, data.validation = ", share,
-        " leaves none to train on; give more data, or validate on a set of its own in [[validation]]");
+        ErrorCode::bad_input, "cannot apply data.validation = ", share, " to ", set.name, ": of ",
+        set.info.samples,
+        " samples none is left to train on; give more data, or validate on another set in [[validation]]");
   set.first = part == DataPart::training ? 0 : trained_on;
   set.count = part == DataPart::training ? trained_on : held_out;
 }
@@ -68,12 +69,12 @@ void check_validation(const Recipe& recipe) {
   const bool share = recipe.number("data.validation") > 0, set = !recipe.sections("validation").empty();
   if (share && set)
     throw_error(ErrorCode::bad_input,
-                "data.validation keeps a share of the data to validate on, and [[validation]] ",
-                "names other data for it; leave out one of them");
+                "cannot validate both on a share of the data (data.validation) and on [[validation]]; leave "
+                "one of them out");
   if (!share && !set)
     throw_error(ErrorCode::bad_input,
-                "there is nothing to validate on; set data.validation to a share of the data, "
-                "such as 0.01, or name other data in [[validation]]");
+                "cannot validate: the recipe names no data for it; set data.validation to a share of the "
+                "data, such as 0.01, or name other data in [[validation]]");
 }
 
 }  // namespace

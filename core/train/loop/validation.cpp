@@ -84,12 +84,12 @@ void StandIns::check(const Tensor& tensor, Id parameter) const {
                           : tensor.master.value == none ? other == tensor.parameter.type
                                                         : true;
   if (!comes_back)
-    throw_error(ErrorCode::unsupported, "the run evaluates ",
+    throw_error(ErrorCode::unsupported, "cannot evaluate ",
                 assembly_.program().value(tensor.other.value).name, " in the place of '",
-                assembly_.program().value(parameter).name, "', which lies in ",
-                name_of(tensor.parameter.type), " alone where that is in ", name_of(other),
-                ", so the weights would not come back as they were; set precision.master = \"fp32\" or "
-                "\"split\", or leave eval.average or eval.every out and ask prun eval of checkpoints");
+                assembly_.program().value(parameter).name, "': that is stored only in ",
+                name_of(tensor.parameter.type), ", not in ", name_of(other),
+                ", and could not be restored exactly; set precision.master = \"fp32\" or \"split\", or leave "
+                "eval.average or eval.every out and run prun eval on checkpoints");
 }
 
 void StandIns::each_piece(void (StandIns::*body)(const Piece&)) {
