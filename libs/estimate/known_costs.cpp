@@ -77,7 +77,8 @@ CostTable costs_for(const CostTable& costs, const DeviceInfo& device, const Reci
   if (!device.absent && !held.exact.empty()) return held;
   const std::string_view option =
       trait_of(plugins.note("device", recipe.section("device").plugin()), "plan_name");
-  throw_error(ErrorCode::not_found, "no cost table says what anything takes on '", device.name.view(), "'; ",
+  throw_error(ErrorCode::not_found, "cannot predict times on '", device.name.view(),
+              "': no cost table has it; ",
               device.absent ? "prun bench kernels RECIPE --out FILE makes one on a machine that has it"
                             : "prun bench kernels and prun bench comm measure this machine",
               option.empty() ? ""

@@ -88,10 +88,9 @@ std::vector<Changed> changed_by(const Program& program, const LowRankChange& cha
     if (part) parts.push_back(*part);
   }
   if (known && !parts.empty()) return parts;
-  throw_error(ErrorCode::unsupported, "'", name_of_parameter(program, change.weight), "', which '",
-              program.value(change.up).name,
-              "' changes, is no matrix of a folder of Hugging Face: the model's plugin lists none "
-              "(foreign_weights), so there is no adapter folder of it");
+  throw_error(ErrorCode::unsupported, "cannot write an adapter folder: '", program.value(change.up).name,
+              "' changes '", name_of_parameter(program, change.weight),
+              "', for which the model's plugin lists no matrix of a Hugging Face folder (foreign_weights)");
 }
 
 std::vector<std::vector<Changed>> all_changed(const Program& program) {
@@ -190,8 +189,8 @@ std::string adapter_config_text(const Program& program, const std::string& base)
     const LowRankChange& change = *parts.front().change;
     if (rank_of(program, change) != rank_of(program, first) || change.factor != first.factor)
       throw_error(ErrorCode::unsupported,
-                  "the adapters have several ranks or factors, and an adapter folder has one of each here; "
-                  "export the weights merged");
+                  "cannot write an adapter folder: the adapters have several ranks or factors, and a folder "
+                  "has one; export the weights merged");
     targets.insert(target_of(parts.front().path()));
   }
   JsonWriter json;

@@ -89,8 +89,8 @@ std::string token_from_environment(const Environment& environment) {
   if (const auto path = environment("PRUN_TOKEN_FILE")) token = read_token_file(*path);
   if (!token)
     throw_error(ErrorCode::bad_input,
-                "the ranks need a common secret to trust each other: give all of them the same PRUN_TOKEN, "
-                "for example by running '",
+                "cannot connect ranks without a common secret; give all of them the same PRUN_TOKEN, for "
+                "example by running '",
                 recipe, "' before you start them, or name a file of mode 600 in PRUN_TOKEN_FILE");
   const std::string secret(trim(*token));
   if (secret.size() < shortest_token)

@@ -178,8 +178,8 @@ void ChoiceReader::set_ranks(std::int64_t ranks) {
 void ChoiceReader::read_batches(const Recipe& recipe, std::int64_t most) {
   const std::int64_t said = recipe.integer("batch.global");
   if (most > 0 && most < said)
-    throw_error(ErrorCode::bad_input, "batch.global is ", said, " and cannot grow to ", most,
-                "; give more, or a recipe with a smaller batch");
+    throw_error(ErrorCode::bad_input, "cannot grow the batch to ", most, " sequences: batch.global is ", said,
+                " already; give more, or a recipe with a smaller batch");
   open_.globals = {said};
   while (open_.globals.back() < most) open_.globals.push_back(std::min(most, 2 * open_.globals.back()));
   if (open_.globals.size() > 1)

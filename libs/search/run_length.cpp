@@ -15,10 +15,9 @@ RunLength with_run_length(const Recipe& recipe, PluginHost& plugins) {
   const double epochs = recipe.number("run.epochs");
   if (epochs == 0) return {recipe, ""};
   if (!recipe.sections("data.blend").empty())
-    throw_error(ErrorCode::bad_input,
-                "run.epochs counts how often one set is gone through, and [[data.blend]] names others, each "
-                "of which has "
-                "epochs of its own; give the length by run.steps alone");
+    throw_error(
+        ErrorCode::bad_input,
+        "cannot apply run.epochs with [[data.blend]], whose sets each have epochs; set run.steps instead");
   const RecipeSection section = recipe.section("data");
   DataInfo info;
   const OpenedUnsaid to_count;

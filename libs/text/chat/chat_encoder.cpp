@@ -169,9 +169,10 @@ std::vector<Span> ChatEncoder::answers_of(const Conversation& conversation, cons
     const bool alike =
         marks ? after.generated.size() <= all.generated.size() : all.text.starts_with(after.text);
     if (!alike || !after.text.starts_with(before.text))
-      throw_error(ErrorCode::bad_input, format_.chat_template().name(), ": writes message ", i,
-                  " otherwise once others follow it, so that nobody can tell what the assistant writes; put ",
-                  "{% generation %} and {% endgeneration %} around it in the template");
+      throw_error(ErrorCode::bad_input, format_.chat_template().name(),
+                  ": cannot tell what the assistant writes: message ", i,
+                  " is rendered otherwise once others follow it; put {% generation %} and {% endgeneration "
+                  "%} around it in the template");
     if (!marks)
       spans.push_back({before.text.size(), after.text.size()});
     else
@@ -230,8 +231,9 @@ Span ChatEncoder::reasoning_of(const Conversation& conversation, std::size_t mes
       at == std::string::npos ? std::string_view() : std::string_view(written).substr(at + mark.size());
   if (at == std::string::npos || after.find(mark) != std::string::npos || !text.starts_with(before) ||
       !text.ends_with(after) || before.size() + after.size() > text.size())
-    throw_error(ErrorCode::bad_input, format_.chat_template().name(), ": writes the reasoning of message ",
-                message, " so that nobody can tell where it stands; set data.reasoning = \"learn\"");
+    throw_error(ErrorCode::bad_input, format_.chat_template().name(),
+                ": cannot find the reasoning of message ", message,
+                " in the rendered text; set data.reasoning = \"learn\"");
   return {before.size(), text.size() - after.size()};
 }
 

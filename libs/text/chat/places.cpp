@@ -34,10 +34,9 @@ class Ruler {
 
  private:
   [[noreturn]] void lost() const {
-    throw_error(
-        ErrorCode::bad_input, "the tokenizer changes the text at byte ", at_,
-        " of a conversation, so that nobody can tell which tokens are the assistant's; use one that keeps "
-        "letters as they are");
+    throw_error(ErrorCode::bad_input,
+                "cannot tell which tokens are the assistant's: the tokenizer changes the text at byte ", at_,
+                " of a conversation; use one that keeps letters as they are");
   }
 
   // Returns the bytes of the text that are a token's; `nowhere` where the token is not there. A mark of the
