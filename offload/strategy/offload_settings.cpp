@@ -12,9 +12,10 @@ bool is_elsewhere(const Shares& shares) {
 void choose_all(StatePlaces& wanted) {
   if (!all_in(wanted.optimizer, PlaceKind::host) || !wanted.only_state_and_activations() ||
       !all_in(wanted.activations, PlaceKind::device))
-    throw_error(ErrorCode::bad_input,
-                "mode = \"auto\" chooses where optimizer, gradients, parameters and activations lie; leave "
-                "those four out, or set some of them to \"auto\" instead of mode");
+    throw_error(
+        ErrorCode::bad_input,
+        "cannot set places together with mode = \"auto\", which chooses those of optimizer, gradients, "
+        "parameters and activations; leave these out, or set some of them to \"auto\" instead of mode");
   const Shares automatic{{Place{PlaceKind::automatic}}};
   wanted = {automatic, automatic, automatic, automatic};
 }
@@ -24,13 +25,12 @@ void check(const OffloadSettings& settings) {
   const bool others = is_elsewhere(wanted.gradients) || is_elsewhere(wanted.parameters);
   if (all_in(wanted.optimizer, PlaceKind::device) && others)
     throw_error(ErrorCode::bad_input,
-                "parameters or gradients lie elsewhere where updates run on the host; set optimizer = "
+                "cannot offload parameters or gradients with the optimizer on the device; set optimizer = "
                 "\"host\" or a tier too");
   if (settings.updated_here && (others || lies_in(wanted.optimizer, PlaceKind::tier)))
-    throw_error(
-        ErrorCode::bad_input,
-        "update = \"device\" fetches optimizer state from the host's memory and finds gradients and "
-        "parameters on the device; leave those there and state in the host's memory, or leave update out");
+    throw_error(ErrorCode::bad_input,
+                "cannot apply update = \"device\": it needs optimizer state in the host's memory and "
+                "gradients and parameters on the device; place them so, or leave update out");
 }
 
 }  // namespace

@@ -117,9 +117,9 @@ class UpdatesElsewhere {
     const Homes& homes = is_parameter ? homes_.parameters : homes_.gradients;
     if (info.role != homes.role && homes.parts_lie_alike) return homes.of_parts;
     if (info.role != homes.role)
-      throw_error(ErrorCode::unsupported, homes.name, " are shared out by whole tensors, and ranks keep '",
-                  info.name.view(), "' in parts; let all ", homes.name,
-                  " lie in one place, or leave strategy zero out");
+      throw_error(ErrorCode::unsupported, "cannot place some of the ", homes.name,
+                  " elsewhere: ranks shard '", info.name.view(), "'; place all ", homes.name,
+                  " in one memory, or leave strategy zero out");
     const auto found = homes.of_whole.find(value);
     return found == homes.of_whole.end() ? std::nullopt : std::optional(found->second);
   }

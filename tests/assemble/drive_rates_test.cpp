@@ -112,12 +112,13 @@ TEST_F(DriveRatesOfARecipe, SetTheTimeThatASaveReads) {
 
 TEST_F(DriveRatesOfARecipe, AreOneForEachFolderOrOneForAll) {
   EXPECT_EQ(refusal(on_two("read_rate = [3.0, 2.0]\nwrite_rate = [2.0]\n")), "");
-  EXPECT_NE(refusal(on_two("read_rate = [3.0, 2.0, 1.0]\nwrite_rate = [2.0]\n"))
-                .find("read_rate has 3 rates, and paths has 2 folders; give one for each folder, in their "
-                      "order, or one for all"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(on_two("read_rate = [3.0, 2.0, 1.0]\nwrite_rate = [2.0]\n"))
+          .find("cannot assign 3 rates of [tier.nvme] read_rate to 2 folders; give one for each folder of "
+                "paths, in their order, or one for all"),
+      std::string::npos);
   EXPECT_NE(refusal(on_one("read_rate = [3.0]\nwrite_rate = [2.0, 1.0]\n"))
-                .find("write_rate has 2 rates, and paths has 1 folder;"),
+                .find("cannot assign 2 rates of [tier.nvme] write_rate to 1 folder;"),
             std::string::npos);
   EXPECT_NE(refusal(on_one("read_rate = [3.0]\n")).find("set both, or leave both out"), std::string::npos);
 }

@@ -873,7 +873,7 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
         "once a step: the ranks of axis");
   holds(message({}, "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\nparameters = 'host'\n"),
         "set optimizer = \"host\" or a tier too");
-  holds(message({}, automatic_offload + "parameters = 'host'\n"), "leave those four out");
+  holds(message({}, automatic_offload + "parameters = 'host'\n"), "leave these out");
   holds(message({}, updated_here + "gradients = 'host'\n"), "or leave update out");
   std::string zero3 = data_and_zero;
   zero3.replace(zero3.find("stage = 2"), 9, "stage = 3");
@@ -892,9 +892,9 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
     holds(message({}, offloaded() + key + " = 'host:70'\n"),
           (key + " is \"host:70\"; it may be device").c_str());
   holds(message({"batch.micro=2"}, zero3 + offloaded() + "parameters = 'device:40, host:60'\n"),
-        "in parts; let all parameters lie in one place, or leave strategy zero out");
+        "; place all parameters in one memory, or leave strategy zero out");
   holds(message({"batch.micro=2"}, zero3 + offloaded() + "gradients = 'device:40, host:60'\n"),
-        "in parts; let all gradients lie in one place, or leave strategy zero out");
+        "; place all gradients in one memory, or leave strategy zero out");
   EXPECT_EQ(message({"batch.micro=2"}, offloaded() + "gradients = 'device:90, host:10'\n"), "");
   holds(message({}, updated_here + "gradients = 'device:40, host:60'\n"), "or leave update out");
   holds(message({},

@@ -24,7 +24,7 @@ constexpr const char* permitted[] = {
     "in rounds of",                  // interleaved, and a padded batch has fewer microbatches
     "cannot offload the gradient",   // gradients that are not complete once a step, layer after layer
     "choose a number that divides",  // microbatches side by side, and a padded batch has fewer
-    "lie in one place",              // tensors in parts, which are not whole tensors to share out
+    "in one memory",                 // tensors in parts, which are not whole tensors to share out
     "parameters in parts too",       // on the host, where ranks keep optimizer state alone in parts
     "leave one of the two out",      // a pipeline and the breadth-first order
     "that sums all gradients",       // a position table of which every rank has the gradient alike

@@ -28,13 +28,14 @@ void check_rates(const Options& options) {
   for (const char* const key : {"read_rate", "write_rate"}) {
     const std::size_t rates = options.numbers(key).size();
     if (rates > 1 && rates != drives)
-      throw_error(ErrorCode::bad_input, "[tier.nvme] ", key, " has ", rates, " rates, and paths has ", drives,
-                  drives == 1 ? " folder" : " folders",
-                  "; give one for each folder, in their order, or one for all");
+      throw_error(ErrorCode::bad_input, "cannot assign ", rates, " rates of [tier.nvme] ", key, " to ",
+                  drives, drives == 1 ? " folder" : " folders",
+                  "; give one for each folder of paths, in their order, or one for all");
   }
   if (options.numbers("read_rate").empty() != options.numbers("write_rate").empty())
-    throw_error(ErrorCode::bad_input,
-                "[tier.nvme] has one of read_rate and write_rate; set both, or leave both out");
+    throw_error(
+        ErrorCode::bad_input,
+        "cannot use only one of read_rate and write_rate in [tier.nvme]; set both, or leave both out");
 }
 
 }  // namespace
