@@ -283,9 +283,9 @@ TEST(CodedRefusals, VerifySaysWhatOneRankCannotDoAlike) {
   const std::vector<std::string> model = {"model.plugin=llama", "model.kv_heads=2", "model.family=mixtral",
                                           "model.experts=4",    "model.choices=2",  "model.expert_ffn=64",
                                           "model.tied=false",   "batch.micro=4"};
-  expect_refused(refusal(recipe_of(experts, with(model, {gather})), true), "nobody gathers 'experts.");
+  expect_refused(refusal(recipe_of(experts, with(model, {gather})), true), "precision.gather: 'experts.");
   expect_refused(refusal(recipe_of(experts, with(model, {sum8})), true),
-                 "nobody rounds the gradient of 'experts.");
+                 "precision.reduce: the gradient of 'experts.");
 }
 
 }  // namespace

@@ -210,7 +210,7 @@ TEST(Hosts, APodWhoseRankDiesEndsAndSoDoTheOthers) {
 TEST(Hosts, PodsThatCannotHaveAsManyRanksEachAreRefused) {
   PrunRun run({recipe_file("three", 3)}, pod_variables(0, 2, free_port(), false));
   EXPECT_EQ(run.process().end(), 2);
-  EXPECT_TRUE(contains(run.output(), "the mesh has 3 ranks, of which 2 pods cannot have as many each"))
+  EXPECT_TRUE(contains(run.output(), "cannot divide the 3 ranks of the mesh equally among 2 pods"))
       << run.output();
 }
 

@@ -121,10 +121,9 @@ void check_rounds_alike(const Assembly& assembly) {
   const char* odd = nullptr;
   const Id whole = program.precision().reduce_bits > 1 ? never_rounded(program) : none;
   if (whole != none)
-    throw_error(ErrorCode::bad_input,
-                "precision.reduce rounds on each rank, and here nobody rounds the gradient of '",
+    throw_error(ErrorCode::bad_input, "cannot verify this layout with precision.reduce: the gradient of '",
                 program.value(whole).name,
-                "', which one rank would; verify it with precision.reduce = \"state\"");
+                "' is not rounded here, and one rank would round it; set precision.reduce = \"state\"");
   for (std::size_t number = 0; number < program.buckets().size(); ++number) {
     const Bucket& bucket = program.buckets()[number];
     if (!bucket.coded || bucket.all_gradients == none) continue;
@@ -137,17 +136,17 @@ void check_rounds_alike(const Assembly& assembly) {
       odd = "two stages add up a table's gradients before they round";
   }
   if (odd)
-    throw_error(ErrorCode::bad_input, "precision.reduce rounds on each rank, and here ", odd,
-                ", which one rank cannot do alike; verify it with precision.reduce = \"state\", or with a "
-                "batch.global that is one microbatch of each rank");
+    throw_error(ErrorCode::bad_input, "cannot verify this layout with precision.reduce: ", odd,
+                ", which one rank cannot imitate; set precision.reduce = \"state\", or a batch.global that "
+                "is one microbatch of each rank");
 }
 
 void check_gathers_alike(const Program& program) {
   const Id whole = program.precision().gather_bits > 0 ? never_rounded(program) : none;
   if (whole != none)
-    throw_error(ErrorCode::bad_input, "precision.gather rounds what ranks gather, and here nobody gathers '",
+    throw_error(ErrorCode::bad_input, "cannot verify this layout with precision.gather: '",
                 program.value(whole).name,
-                "', which one rank would round; verify it with precision.gather = \"compute\"");
+                "' is not gathered here, and one rank would round it; set precision.gather = \"compute\"");
 }
 
 }  // namespace

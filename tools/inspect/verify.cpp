@@ -137,8 +137,9 @@ class Comparison {
           const Tensors& tensors = gradients ? reference_.gradients : reference_.parameters;
           const auto found = tensors.find(name);
           if (found == tensors.end() || std::cmp_less(found->second.size(), whole + count))
-            throw_error(ErrorCode::bad_input, "the ranks that it is compared with have no '", name,
-                        "' of that size; declare it whatever the mesh is, or with compared = false");
+            throw_error(
+                ErrorCode::bad_input, "cannot compare '", name,
+                "': the other run has none of that size; declare it in every mesh, or with compared = false");
           const std::vector<double>& right = found->second;
           double largest = 0;
           for (std::int64_t i = 0; i < count; ++i)
@@ -236,14 +237,13 @@ Recipe reference_of(const Recipe& recipe, PluginHost& plugins, const VerifyOptio
   stay = axes_that_stay(assembly);
   if (!stay.empty() && !options.exact.empty())
     throw_error(ErrorCode::bad_input,
-                "whole numbers are compared with those of one rank, and the ranks of axis '", join(stay, "+"),
-                "' keep parameters or state that vary; leave --exact out");
+                "cannot compare exact numbers with those of one rank: the ranks of axis '", join(stay, "+"),
+                "' have parameters or state that vary; leave --exact out");
   if (!stay.empty() && assembly.device_info().one_process_each)
-    throw_error(
-        ErrorCode::unsupported, "the ranks of axis '", join(stay, "+"),
-        "' keep parameters or state that vary, so that they are compared with as many threads, and device '",
-        assembly.device_info().name.view(),
-        "' wants a process for each rank; verify it on one whose ranks may be threads");
+    throw_error(ErrorCode::unsupported, "cannot verify on device '", assembly.device_info().name.view(),
+                "': the ranks of axis '", join(stay, "+"),
+                "' have parameters or state that vary and are compared with as many threads, and the device "
+                "needs a process for each; verify on one whose ranks may be threads");
   const Delays& delays = assembly.program().delays();
   const std::int64_t micro = micro_of_one_rank(assembly);
   const Recipe one = one_rank_equivalent(recipe, micro, delays, stay);
@@ -251,10 +251,10 @@ Recipe reference_of(const Recipe& recipe, PluginHost& plugins, const VerifyOptio
   const std::int64_t kept = BatchArithmetic::of(one, plugins).ranks, ranks = together ? kept : 1;
   if (!together && kept > 1 && kept < assembly.batch().ranks)
     throw_error(ErrorCode::bad_input,
-                "precision.reduce rounds on each rank, and of the ranks that share out the "
-                "batch only those of axis '",
+                "cannot verify this layout with precision.reduce: of the ranks that share the batch only "
+                "those of axis '",
                 join(stay, "+"),
-                "' stay, so that theirs would be other samples; verify it with precision.reduce = \"state\"");
+                "' are kept, and would have other samples; set precision.reduce = \"state\"");
   return in_device_memory(one.with("batch.micro", std::to_string(micro / ranks)), plugins);
 }
 

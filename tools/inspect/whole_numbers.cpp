@@ -75,10 +75,10 @@ WholeNumberProbe::WholeNumberProbe(const Assembly& assembly, std::vector<std::st
     : assembly_(assembly), patterns_(std::move(patterns)), number_of_(numbered(assembly.unlowered())) {
   if (patterns_.empty()) return;
   if (assembly.device_info().asynchronous)
-    throw_error(
-        ErrorCode::bad_input, "device '", assembly.device_info().name.view(),
-        "' runs its work later, and whole numbers are compared as kernels end; compare them on a device that "
-        "blocks (device.plugin), whose layouts are the same");
+    throw_error(ErrorCode::bad_input, "cannot compare exact numbers on device '",
+                assembly.device_info().name.view(),
+                "': it runs work later, and they are taken as kernels end; use one that blocks "
+                "(device.plugin), whose layouts are the same");
   const std::vector<std::string> names = names_of(assembly.unlowered(), number_of_);
   for (const std::string& pattern : patterns_)
     if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return glob_match(pattern, name); }))

@@ -90,8 +90,8 @@ LaunchOptions ranks_of_pod(const Arguments& arguments, const std::string& file, 
   const Opened opened = open_recipe(arguments, file, pod);
   const std::int64_t world = mesh_of(*opened.recipe).world();
   if (world % pod.world != 0)
-    throw_error(ErrorCode::bad_input, "the mesh has ", world, " ranks, of which ", pod.world,
-                " pods cannot have as many each; change [mesh] or the replicas of the job");
+    throw_error(ErrorCode::bad_input, "cannot divide the ", world, " ranks of the mesh equally among ",
+                pod.world, " pods; change [mesh] or the replicas of the job");
   LaunchOptions options;
   options.ranks = static_cast<int>(world / pod.world);
   options.shared_folder_variables = shared_folder_variables(*opened.recipe, *opened.plugins);
@@ -163,8 +163,8 @@ int run_command(const Arguments& arguments) {
   say_choice(opened);
   const std::int64_t world = mesh_of(*opened.recipe).world();
   if (world > flight_ranks)
-    throw_error(ErrorCode::unsupported, "the mesh has ", world, " ranks, prun starts at most ", flight_ranks,
-                " on one host; start them with srun, mpirun or torchrun");
+    throw_error(ErrorCode::unsupported, "cannot start ", world, " ranks on one host: prun starts at most ",
+                flight_ranks, "; start them with srun, mpirun or torchrun");
   if (world > 1 || opened.recipe->integer("run.restarts") > 0)
     return launch_ranks(arguments, opened, file, static_cast<int>(world));
   const Assembly assembly = assemble(opened);
