@@ -26,27 +26,24 @@ void DecoderBlock::check_rope() const {
                 yarn ? " is above model.rope_high = " : " is not below model.rope_high = ", rope.rope.high);
   const bool placed = windows.from != 0 || windows.full_every != 0 || !windows.full.empty();
   if (windows.window == 0 && (placed || rope.window_base != 0))
-    throw_error(
-        ErrorCode::bad_input,
-        "model.window_from, full_every, full_layers and rope_base_window say which layers have a window and "
-        "how they turn, and there is none; set model.window");
+    throw_error(ErrorCode::bad_input,
+                "cannot apply model.window_from, full_every, full_layers or rope_base_window without a "
+                "window; set model.window");
   const std::int64_t head_dim = attention.head_dim.extent, turned = rope.rope.channels;
   if (turned % 2 != 0 || turned > head_dim)
-    throw_error(ErrorCode::bad_input, "model.rope_channels = ", turned,
-                " turn in pairs, and a head has model.head_dim = ", head_dim,
-                "; take an even number of them");
+    throw_error(ErrorCode::bad_input, "cannot rotate model.rope_channels = ", turned,
+                " channels of a head with model.head_dim = ", head_dim, "; take an even number of them");
   rope.check_lists((turned != 0 ? turned : head_dim) / 2, latent.present());
   if (latent.present() && attention.dropout.probability != 0)
-    throw_error(ErrorCode::bad_input, "model.attention_dropout = ", attention.dropout.probability,
-                " is of attention without model.latent; leave one of them out");
+    throw_error(ErrorCode::bad_input,
+                "cannot apply model.attention_dropout = ", attention.dropout.probability,
+                " with model.latent; leave one of them out");
   if (latent.present() && (turned != 0 || rope.rope.growth != 0))
     throw_error(ErrorCode::bad_input,
-                "model.rope_channels and rope_growth are of attention whose heads turn whole; leave them out "
-                "beside model.latent");
+                "cannot apply model.rope_channels or rope_growth with model.latent; leave them out");
   if (latent.present() && unturned.any())
     throw_error(ErrorCode::bad_input,
-                "model.nope_every and nope_layers are of attention whose heads turn whole; leave them "
-                "out beside model.latent");
+                "cannot apply model.nope_every or nope_layers with model.latent; leave them out");
 }
 
 Id DecoderBlock::build(const SegmentPart& s, LayerKind kind, std::int64_t seq, Id x) const {

@@ -8,13 +8,12 @@ namespace prun {
 void ExpertCapacity::check(const ExpertRouter& router) const {
   if (!limited() && first_come_)
     throw_error(ErrorCode::bad_input,
-                "model.capacity_by says which choices go beyond a capacity, and there is none; set "
-                "model.capacity");
+                "cannot apply model.capacity_by without a capacity; set model.capacity");
   if (limited() && !first_come_ && router.weighs_alike())
-    throw_error(ErrorCode::bad_input,
-                "model.capacity drops the choices with the least weights, and with model.choices = 1 and "
-                "router_normalise = true all have the same; set model.capacity_by = \"position\", or "
-                "router_normalise = false");
+    throw_error(
+        ErrorCode::bad_input,
+        "cannot apply model.capacity by weight: with model.choices = 1 and router_normalise = true all "
+        "weights are equal; set model.capacity_by = \"position\", or router_normalise = false");
 }
 
 // A product that is a whole number but for its rounding must not be rounded up.

@@ -18,10 +18,10 @@ ExpertRouter::ExpertRouter(const Options& options)
 
 void ExpertRouter::check_groups() const {
   if (groups_ > 1 && (experts_ % groups_ != 0 || choices_ > chosen_groups_ * (experts_ / groups_)))
-    throw_error(
-        ErrorCode::bad_input, "model.router_groups = ", groups_,
-        " and router_chosen_groups = ", chosen_groups_, " leave no ", choices_, " of ", experts_,
-        " experts in equal groups to choose; make experts a multiple of the groups and choose more of them");
+    throw_error(ErrorCode::bad_input, "cannot choose ", choices_, " of ", experts_,
+                " experts with model.router_groups = ", groups_,
+                " and router_chosen_groups = ", chosen_groups_,
+                "; make experts a multiple of the groups and choose more of them");
 }
 
 ChosenExperts ExpertRouter::build(const SegmentPart& s, const Dim& hidden, Id x, bool biased) const {

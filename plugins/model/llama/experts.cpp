@@ -15,19 +15,20 @@ ExpertLayers::ExpertLayers(const Family& family, const Options& options)
 
 void ExpertLayers::check(std::int64_t layers) const {
   if (limit_ != 0 && !biased_)
-    throw_error(ErrorCode::bad_input, "model.expert_limit = ", limit_,
-                " bounds experts of model.family = \"gpt_oss\"; leave it out, or choose that family");
+    throw_error(ErrorCode::bad_input, "cannot apply model.expert_limit = ", limit_,
+                " outside of model.family = \"gpt_oss\"; leave it out, or choose that family");
   if (!any()) {
     if (shared_.present() || sparse_.some_dense() || router_.balances() || capacity_.limited())
       throw_error(ErrorCode::bad_input,
-                  "model.experts is 0, and other keys say how the experts of a layer are; set model.experts");
+                  "cannot apply keys of experts with model.experts = 0; set model.experts");
     return;
   }
   bool some = false;
   for (std::int64_t layer = 0; layer < layers; ++layer) some |= has(layer);
   if (!some)
-    throw_error(ErrorCode::bad_input, "none of the ", layers,
-                " layers has experts by model.dense_first, sparse_every and dense_layers");
+    throw_error(ErrorCode::bad_input,
+                "cannot use model.experts: by model.dense_first, sparse_every and dense_layers none of the ",
+                layers, " layers has any");
   if (router_.choices() > experts_)
     throw_error(ErrorCode::bad_input, "model.choices = ", router_.choices(),
                 " are more than model.experts = ", experts_);

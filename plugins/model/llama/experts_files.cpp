@@ -56,29 +56,31 @@ std::int64_t dense_first_listed(const Options& config, const Family& family, std
     first = std::find(types.begin(), types.end(), "sparse") - types.begin();
     if (static_cast<std::int64_t>(types.size()) != layers ||
         std::count(types.begin(), types.end(), "sparse") != layers - first)
-      throw_error(ErrorCode::bad_input, "'mlp_layer_types' lists other layers than ", layers,
-                  " of which the first are 'dense' and all behind them 'sparse', as this model has them");
+      throw_error(ErrorCode::bad_input, "cannot read 'mlp_layer_types': this model has ", layers,
+                  " layers, of which the first are 'dense' and all later ones 'sparse'");
   }
   if (integer_or(config, "first_k_dense_replace", first) != first)
-    throw_error(ErrorCode::bad_input, "'first_k_dense_replace' is ", config.integer("first_k_dense_replace"),
-                ", and by 'mlp_layer_types' ", first,
-                " layers are dense, one where it is missing; make both the same");
+    throw_error(ErrorCode::bad_input,
+                "cannot read 'first_k_dense_replace' = ", config.integer("first_k_dense_replace"),
+                ": by 'mlp_layer_types' the first ", first,
+                " layers are dense (one if it is missing); make both equal");
   return first;
 }
 
 void read_deepseek(const Options& config, const Family& family, std::int64_t width, ConfigWriter& options) {
   if (integer_or(config, "moe_layer_freq", 1) != 1)
-    throw_error(ErrorCode::bad_input, "'moe_layer_freq' is ", config.integer("moe_layer_freq"),
-                ", and this model has experts in every layer behind the first dense ones");
+    throw_error(ErrorCode::bad_input, "cannot read 'moe_layer_freq' = ", config.integer("moe_layer_freq"),
+                ": this model has experts in every layer after the first dense ones");
   const std::int64_t layers = config.integer("num_hidden_layers");
   if (family.windows == WindowKeys::absent && !config.has("layer_types") && config.has("sliding_window") &&
       integer_or(config, "max_window_layers", 62) < layers)
-    throw_error(ErrorCode::bad_input,
-                "'max_window_layers' gives some layers a window, which this model does not "
-                "compute in this family");
+    throw_error(
+        ErrorCode::bad_input,
+        "cannot read 'max_window_layers': this model has no window in some layers only in this family");
   if (family.all_sparse && integer_or(config, "first_k_dense_replace", 0) != 0)
-    throw_error(ErrorCode::bad_input, "'first_k_dense_replace' is ", config.integer("first_k_dense_replace"),
-                ", and in this family all layers have experts");
+    throw_error(ErrorCode::bad_input,
+                "cannot read 'first_k_dense_replace' = ", config.integer("first_k_dense_replace"),
+                ": in this family all layers have experts");
   options.set("shared_ffn", width * integer_or(config, shared_key(family), 0));
   options.set("dense_first", family.sparse_listed ? dense_first_listed(config, family, layers)
                                                   : integer_or(config, "first_k_dense_replace", 0));
@@ -96,9 +98,9 @@ void read_minimax(const Options& config, ConfigWriter& options) {
   expect_flag(config, "use_qk_norm", true);
   expect_text(config, "qk_norm_type", {"per_layer"});
   if (integer_or(config, "shared_intermediate_size", 0) != 0)
-    throw_error(ErrorCode::bad_input, "'shared_intermediate_size' is ",
-                config.integer("shared_intermediate_size"),
-                ", and this family has no expert that all positions share");
+    throw_error(ErrorCode::bad_input,
+                "cannot read 'shared_intermediate_size' = ", config.integer("shared_intermediate_size"),
+                ": this family has no shared expert");
   options.set("router", "sigmoid");
   options.set("router_bias", true);
 }
@@ -125,8 +127,9 @@ void ExpertLayers::read_config(const Options& config, const Family& family, Conf
     return;
   expect_absent(config, "clip_qkv", "queries, keys and values that are bounded");
   if (config.has("router_jitter_noise") && config.number("router_jitter_noise") != 0)
-    throw_error(ErrorCode::bad_input, "'router_jitter_noise' is ", config.number("router_jitter_noise"),
-                ", and this model's router adds no noise");
+    throw_error(ErrorCode::bad_input,
+                "cannot read 'router_jitter_noise' = ", config.number("router_jitter_noise"),
+                ": this model's router adds no noise");
   const std::int64_t width =
       config.integer(has_own_width(family) ? "moe_intermediate_size" : "intermediate_size");
   options.set("experts", count_in(config, family));
@@ -142,7 +145,8 @@ void ExpertLayers::read_config(const Options& config, const Family& family, Conf
   if (family.experts != ExpertKeys::gpt_oss) return;
   const double limit = number_or(config, "swiglu_limit", 7);
   if (!(limit > 0))
-    throw_error(ErrorCode::bad_input, "'swiglu_limit' is ", limit, ", and a limit is a number above 0");
+    throw_error(ErrorCode::bad_input, "cannot read 'swiglu_limit' = ", limit,
+                ": a limit is a number above 0");
   options.set("expert_limit", limit);
   options.set("expert_alpha", number_or(config, "swiglu_alpha", 1.702));
 }
@@ -153,10 +157,10 @@ std::int64_t ExpertLayers::file_width(const Family& family, std::int64_t ffn) co
 
 void ExpertLayers::write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const {
   if ((family.experts != ExpertKeys::absent) != any() && !(family.some_without && !any()))
-    throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
-                "' is of a model with",
-                any() ? "out experts; choose a model.family that has some"
-                      : " experts; set model.experts, or choose another model.family");
+    throw_error(ErrorCode::unsupported, "cannot write a config.json of model_type '",
+                std::string(family.model_type), "': such a model has ",
+                any() ? "no experts; choose a model.family that has some"
+                      : "experts; set model.experts, or choose another model.family");
   if (!any() && family.some_without) config.set(count_key(family), std::int64_t{0});
   if (!any()) return;
   config.set(count_key(family), experts_);

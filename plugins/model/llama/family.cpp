@@ -441,16 +441,15 @@ Family family_of(std::string_view option, const Biases& biases, bool head_norm) 
   for (Family family : families) {
     if (family.option != option || !takes_biases(family, biases)) continue;
     if (!head_norm && family.head_norm_key.empty())
-      throw_error(ErrorCode::bad_input, "model.head_norm is false, and model.family = \"", option,
-                  "\" has no choice of it; leave one of them out");
+      throw_error(ErrorCode::bad_input, "cannot apply model.head_norm = false with model.family = \"", option,
+                  "\"; leave one of them out");
     if (!head_norm) family.head_norm = HeadNorm::absent;
     return family;
   }
-  throw_error(ErrorCode::bad_input, "model.family = \"", option,
-              "\" has no biases as model.qkv_bias = ", biases.qkv ? "true" : "false",
+  throw_error(ErrorCode::bad_input, "cannot apply model.qkv_bias = ", biases.qkv ? "true" : "false",
               ", out_bias = ", biases.out ? "true" : "false",
-              " and mlp_bias = ", biases.mlp ? "true" : "false",
-              " ask for them; leave these out, or choose another model.family");
+              " and mlp_bias = ", biases.mlp ? "true" : "false", " with model.family = \"", option,
+              "\"; leave these out, or choose another model.family");
 }
 
 const Family& family_read(std::string_view model_type) {
@@ -462,15 +461,15 @@ const Family& family_read(std::string_view model_type) {
 }
 
 void throw_no_key(const Family& family, const char* option, const char* what) {
-  throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
-              "' has no key for ", what, " (model.", option,
-              "); leave it out, or choose another model.family");
+  throw_error(ErrorCode::unsupported, "cannot write ", what, " (model.", option,
+              ") to a config.json of model_type '", std::string(family.model_type),
+              "': it has no key for that; leave it out, or choose another model.family");
 }
 
 void throw_no_key(const Family& family, const char* option) {
-  throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
-              "' has no key for model.", option,
-              " as it is set; leave it out, or choose another model.family");
+  throw_error(ErrorCode::unsupported, "cannot write model.", option,
+              " as it is set to a config.json of model_type '", std::string(family.model_type),
+              "': it has no key for that; leave it out, or choose another model.family");
 }
 
 }  // namespace prun

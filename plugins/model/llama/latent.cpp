@@ -25,20 +25,19 @@ void LatentAttention::check(std::int64_t heads, std::int64_t kv_heads, const Dim
   if (!present()) {
     if (query_width_ != 0)
       throw_error(ErrorCode::bad_input,
-                  "model.query_latent is of attention from latent vectors; set model.latent");
+                  "cannot apply model.query_latent without latent attention; set model.latent");
     return;
   }
   if (heads != kv_heads)
-    throw_error(ErrorCode::bad_input, "model.kv_heads = ", kv_heads,
-                ", and attention from latent vectors has a key for each of the ", heads,
-                " heads; leave kv_heads out");
+    throw_error(ErrorCode::bad_input, "cannot apply model.kv_heads = ", kv_heads,
+                ": latent attention has a key for each of the ", heads, " heads; leave kv_heads out");
   if (turned_ % 2 != 0 || turned_ >= head_dim.extent)
-    throw_error(ErrorCode::bad_input, "model.rope_head_dim = ", turned_,
-                " channels turn in pairs, and some of the head_dim = ", head_dim.extent,
-                " do not; take an even number below it");
+    throw_error(ErrorCode::bad_input, "cannot rotate model.rope_head_dim = ", turned_,
+                " channels of model.head_dim = ", head_dim.extent, "; take an even number below it");
   if (values_ > head_dim.extent)
-    throw_error(ErrorCode::bad_input, "model.value_dim = ", values_,
-                " is more than model.head_dim = ", head_dim.extent, ", the width that attention computes in");
+    throw_error(ErrorCode::bad_input, "cannot apply model.value_dim = ", values_,
+                ": attention computes in model.head_dim = ", head_dim.extent,
+                " channels; take at most so many");
 }
 
 Id LatentAttention::queries(const SegmentPart& s, const Dim& hidden, const Dim& heads, const Dim& head_dim,
@@ -85,8 +84,8 @@ void LatentAttention::read_config(const Options& config, ConfigWriter& options) 
   const std::int64_t straight = config.integer("qk_nope_head_dim"),
                      turned = config.integer("qk_rope_head_dim");
   if (straight < 0 || turned < 0 || straight > widest || turned > widest)
-    throw_error(ErrorCode::bad_input, "'qk_nope_head_dim' is ", straight, " and 'qk_rope_head_dim' ", turned,
-                ", and a head has ", widest, " channels at most");
+    throw_error(ErrorCode::bad_input, "cannot read 'qk_nope_head_dim' = ", straight,
+                " and 'qk_rope_head_dim' = ", turned, ": a head has at most ", widest, " channels");
   options.set("latent", config.integer("kv_lora_rank"));
   if (config.has("q_lora_rank")) options.set("query_latent", config.integer("q_lora_rank"));
   options.set("rope_head_dim", turned);
@@ -97,10 +96,10 @@ void LatentAttention::read_config(const Options& config, ConfigWriter& options) 
 
 void LatentAttention::write_config(const Family& family, const Dim& head_dim, ConfigWriter& config) const {
   if (family.latent != present())
-    throw_error(
-        ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
-        "' is of a model with", present() ? "out" : "", " attention from latent vectors; ",
-        present() ? "choose a model.family that has it" : "set model.latent, or choose another model.family");
+    throw_error(ErrorCode::unsupported, "cannot write a config.json of model_type '",
+                std::string(family.model_type), "': such a model has ",
+                present() ? "no latent attention; choose a model.family that has it"
+                          : "latent attention; set model.latent, or choose another model.family");
   if (!present()) return;
   config.set("kv_lora_rank", width_);
   if (query_width_ > 0)
