@@ -95,6 +95,27 @@ TEST(Report, HasOnePlannedSizeOfARank) {
   EXPECT_NE(text.find(detail::concat(*process.begin(), " ", *both.begin(), " ")), std::string::npos) << text;
 }
 
+// Keys of a run by an earlier prun have the names that they had then.
+TEST(Report, PlansARunWhoseKeysHadOldNames) {
+  const TempFolder folder;
+  ASSERT_EQ(prun({recipe_in(folder)}).code, 0);
+  std::string stored = read_file(folder / "out/recipe.toml");
+  const auto rename = [&](const std::string& now, const std::string& then) {
+    const std::size_t at = stored.find("\n" + now);
+    ASSERT_NE(at, std::string::npos) << now;
+    stored.replace(at + 1, now.size(), then);
+  };
+  rename("allow_changed", "changed");
+  rename("check_replicas_every", "compare_every");
+  rename("order = \"depth_first\"", "order = \"horizontal\"");
+  folder.write("out/recipe.toml", stored);
+  const Result report = prun({"report", folder / "out"});
+  ASSERT_EQ(report.code, 0) << report.out;
+  const std::string page = read_file(folder / "out/report.html");
+  EXPECT_NE(page.find("has most in use in the call"), std::string::npos) << "the page has no plan";
+  EXPECT_EQ(page.find("It cannot be made here"), std::string::npos);
+}
+
 TEST(Runs, AreListedWatchedAndCompared) {
   const TempFolder folder;
   const std::string recipe = recipe_in(folder);

@@ -82,6 +82,13 @@ Opened open_recipe(const Arguments& arguments, const std::string& file, const st
   return opened(std::move(plugins), arguments, written, rank);
 }
 
+Opened open_recipe_text(const Arguments& arguments, std::string text, const std::string& file) {
+  auto plugins = std::make_unique<PluginHost>(plugin_places(file, arguments.sets, arguments.plugin_paths));
+  const Recipe written =
+      with_whole_paths(Recipe::parse(std::move(text), file, arguments.sets, plugins->catalog()), file);
+  return opened(std::move(plugins), arguments, written, std::nullopt);
+}
+
 void say_without_latest(const std::string& where) {
   if (const std::string note = note_without_latest(where); !note.empty())
     std::fprintf(stderr, "prun: %s\n", note.c_str());

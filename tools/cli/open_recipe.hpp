@@ -32,6 +32,9 @@ struct Opened {
 Opened open_recipe(const Arguments& arguments, const std::string& file,
                    const std::optional<Identity>& rank = std::nullopt);
 
+// Opens a recipe given as text; `file` says where it is from, and its paths are relative to that folder.
+Opened open_recipe_text(const Arguments& arguments, std::string text, const std::string& file);
+
 // Opens the recipe that a checkpoint, or the latest of a run's folder, was saved with. An imported checkpoint
 // has a model alone: it gets one rank, no data, and sequences of one token where `model.seq` is not set.
 Opened open_checkpoint(const Arguments& arguments, const std::string& where,

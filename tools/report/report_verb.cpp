@@ -11,6 +11,7 @@
 #include "report/page.hpp"
 #include "report/plan_page.hpp"
 #include "report/run_page.hpp"
+#include "runs/recipe_lines.hpp"
 #include "search/laid_out.hpp"
 
 namespace prun {
@@ -24,10 +25,11 @@ bool is_recipe(const std::string& word) {
   return extension == ".toml" || (fs::is_regular_file(word, ignored) && extension != ".jsonl");
 }
 
-// Plans as the run's folder says; the choices that `auto` left open are made anew.
+// Plans the recipe in the run's folder, whose keys may have old names. What `auto` left open is chosen again.
 AddPlan plan_of_run(const Arguments& arguments, const fs::path& folder) {
   return [&arguments, folder](Html& page, const RunLog& log) {
-    const Opened opened = open_recipe(arguments, (folder / "recipe.toml").string());
+    const Opened opened =
+        open_recipe_text(arguments, recipe_text_of(folder), (folder / "recipe.toml").string());
     const Assembly assembly(*opened.recipe, *opened.plugins);
     add_plan(page, assembly, *opened.plugins, forecast(assembly, *opened.plugins, arguments.path("--costs")),
              &log);
