@@ -1,5 +1,6 @@
-// Places what is held for updates in memory that instances reuse: gradients that are stored elsewhere, from
-// when they arrive until their update, or state as it was before `speculate`, until `settle`.
+// Places what is held for updates in memory that instances reuse: offloaded gradients, from their arrival to
+// their update, or state as of before `speculate`, until `settle`. Example: while layer 3 is updated, the
+// gradients of layers 2 and 1 arrive; those of layer 0 reuse the memory of layer 3.
 #include <algorithm>
 #include <utility>
 
@@ -10,13 +11,13 @@ namespace prun {
 
 namespace {
 
-// Holds places in the order of the calls.
+// Is the range of calls in which an instance needs memory.
 struct Stay {
   std::int32_t instance = -1;
   std::ptrdiff_t arrives = 0, updated = 0;
 };
 
-// Returns the stays of instances that have any, in the order in which they begin.
+// Returns these ranges in the order in which they begin.
 std::vector<Stay> stays_in_turn(const Plan& plan, const std::vector<std::int64_t>& bytes) {
   Numbered<bool> touches;
   for (const PlannedFunction& function : plan.functions) touches.push_back(touches_arrived(function));

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::int64_t usual_bytes = std::int64_t{32} << 20, usual_share = 4;
 
-// Returns what a function exchanges or, if it exchanges nothing, what it moves by another queue than the
-// compute queue: without what only passes through on its way to a disk or back.
+// Returns the bytes that a function exchanges. If it exchanges none, returns those that it copies on other
+// queues than the compute queue, without copies into its scratch, which only pass to a drive or back.
 std::int64_t exchanged_bytes(const Plan& plan, const PlannedFunction& function) {
   std::int64_t exchanged = 0, moved = 0;
   for (const Piece& piece : function.pieces)
@@ -25,7 +25,7 @@ std::int64_t exchanged_bytes(const Plan& plan, const PlannedFunction& function) 
   return exchanged > 0 ? exchanged : moved;
 }
 
-// Makes addresses name the instance that a call would.
+// Replaces addresses relative to a call by those of `instance`, since a joint function has several.
 PlannedStep for_instance(PlannedStep step, std::int32_t instance) {
   const auto fix = [instance](Address& address) {
     PRUN_CHECK(address.whose != Whose::previous, "an exchange of what the instance before has");

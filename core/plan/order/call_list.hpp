@@ -1,5 +1,6 @@
-// Collects the calls of a step in order, and the group that each belongs to. Example: pass_calls() adds
-// gather, forward and offload of layer 3; overlap.hpp later regroups such groups over two steps.
+// Appends calls to a plan, so that the code that decides their order need not know queues, slots and pieces.
+// Example: add(forward, 3, 0) appends one call for each piece of layer 3's forward, with the slot of
+// microbatch 0 and the next position of its queue.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,11 @@
 
 namespace prun {
 
-// Appends to plan.calls; each has the next position of its queue.
 class CallList {
  public:
   explicit CallList(Plan& plan) : plan_(plan) {}
 
-  // Sets the slots of the microbatch that the next calls are for.
+  // Sets the slots that the next calls have: those of their microbatch.
   void hold(const Slots::Taken& held) { held_ = held; }
   const Slots::Taken& held() const { return held_; }
   void hold_carried(std::int32_t slot) { carried_ = slot; }
@@ -25,11 +25,11 @@ class CallList {
   void add_function(std::int32_t function, std::int32_t instance, std::int32_t microbatch);
   void add_piece(const InstancePiece& piece, std::int32_t microbatch = -1);
 
-  // Adds what a function computes before its exchanges; the next function adds, for each instance of a
-  // bundle, what comes after them.
+  // Adds the pieces of a function before its collectives; the next one adds those after them, for each
+  // instance of a bundle.
   void add_before_exchanges(FunctionKind kind, std::int32_t instance);
   void add_behind_exchanges(FunctionKind kind, const Bundle& bundle);
-  // Adds each queue's exchanges at once, in an order that is right for every instance.
+  // Adds the collectives of a bundle: one call for the pieces of all instances that come next on a queue.
   void add_exchanges(FunctionKind kind, const Bundle& bundle);
 
  private:
@@ -44,7 +44,7 @@ class CallList {
   std::int32_t carried_ = 0;
 };
 
-// Visits what a piece's steps read or write.
+// Calls body(value) for each value that a piece reads or writes, as often as it does.
 template <class Body>
 void each_value(const Plan& plan, std::int32_t function, std::int32_t piece, Body&& body) {
   Call call;

@@ -62,7 +62,7 @@ class FirstWriters {
     cleared_.insert(clear);
   }
 
-  // Notes that a step touches a sum: the first one decides.
+  // The first step that touches a sum decides whether its clear stays.
   void touch(std::size_t c, std::size_t s) {
     const Call& call = plan_.calls[c];
     const PlannedStep& step = plan_.steps(call)[s];

@@ -1,6 +1,6 @@
-// Finds pairs of instances that need memory at the same time, from the order of passes. Example: ZeRO-3
-// prefetches layer 4 while layer 3 computes: (3, 4) is a pair, (2, 4) is not, so layers 2 and 4 may share
-// gathered memory.
+// Collects the pairs of instances that need memory at the same time, from which offsets follow. Example:
+// ZeRO-3 prefetches layer 4 while layer 3 computes: (3, 4) is a pair and (2, 4) is not, so layers 2 and 4 may
+// have their gathered parameters at the same address.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace prun {
 
-// Collects these pairs; an instance that needs no memory conflicts with none. A pair is found once a
-// microbatch: repeated ones are dropped before they take much memory.
+// Ignores instances without bytes. A pair may be added once for each microbatch; duplicates are removed as
+// the list grows.
 class NeededTogether {
  public:
-  // `bytes` are those of each instance; a thing with a number beyond them needs memory as well.
+  // `bytes`: of each instance. Higher numbers stand for other users of memory, such as a function's scratch.
   explicit NeededTogether(std::span<const std::int64_t> bytes);
 
   void add(std::int32_t a, std::int32_t b);
   void add(const Bundle& some, const Bundle& others);
-  // Returns the conflicts of `things` things, of which instances come first.
+  // Returns the conflicts among the numbers below `things`.
   Conflicts conflicts(std::size_t things);
 
  private:

@@ -28,16 +28,14 @@ namespace {
 
 // ------------------------------------------------------------ begin calls
 
-// Adds the calls that a step begins with.
-
-// Puts off what comes behind the exchange of `begin` until a pass touches the same values: no pass waits for
-// it before.
+// Adds the calls of function `begin`. Those after its collective are added when a pass touches the same
+// values, so that earlier passes need not wait for it.
 class BeginCalls {
  public:
   BeginCalls(const Plan& plan, CallList& calls) : plan_(plan), calls_(calls) {}
 
   void begin();
-  // Adds what this call needs; it is called before a call of a pass.
+  // Adds what this call needs. Call it before each call of a pass.
   void finish_for(const PassCall& call);
   void finish();
 
@@ -47,7 +45,7 @@ class BeginCalls {
   const Plan& plan_;
   CallList& calls_;
   std::vector<InstancePiece> put_off_;
-  std::set<Id> values_;  // values that the delayed ops touch
+  std::set<Id> values_;  // what they touch
 };
 
 void BeginCalls::begin() {
@@ -79,18 +77,16 @@ bool BeginCalls::is_needed_by(const PassCall& call) const {
 
 // ------------------------------------------------------------ carried slots
 
-// Assigns slots of carried values to microbatches.
-
-// A rank keeps what is carried once a microbatch, from its first pass through a chunk that uses any of it to
-// its last, whichever chunks these are. Where some arrives from another rank there is one slot more: while
-// the oldest microbatch is still at work, the next one can arrive.
+// Assigns slots of carried values to microbatches. A rank keeps the carried values of a microbatch once, from
+// its first pass through any chunk that uses one of them to its last. If some arrive from another rank there
+// is one slot more, so that the next can arrive while the oldest microbatch is still in use.
 class CarriedSlots {
  public:
   // Sets plan.carried_slots.
   CarriedSlots(Plan& plan, const Work& work, std::span<const CarriedSpan> spans);
 
-  // Returns the slot of a call's microbatch, 0 if it has none; the next function is called once the call is
-  // done. Both are called for each call of the work in order.
+  // Returns the slot of a call's microbatch, 0 if it has none; done() frees it after its last call. Call both
+  // for each call of the work, in order.
   std::int32_t of(const ScheduleCall& call);
   void done(const ScheduleCall& call);
 
@@ -149,14 +145,14 @@ void CarriedSlots::done(const ScheduleCall& call) {
 
 // ------------------------------------------------------------ gather calls
 
-// Adds calls that gather parameters kept in parts, one use ahead.
+// Adds calls that gather sharded parameters, one use ahead.
 class GatherCalls {
  public:
   GatherCalls(const Plan& plan, const GatheredUses& uses, std::span<const Bundle> renewed,
               const TimeSlots& time_slots, CallList& calls)
       : uses_(uses), renewed_(renewed), time_slots_(time_slots), calls_(calls), touched_(plan) {}
 
-  // Gathers what this call uses, and ahead of it what the next use does.
+  // Gathers what this call uses and, before it runs, what the next use needs.
   void gather_for(const PassCall& call);
 
  private:
@@ -188,8 +184,7 @@ void GatherCalls::gather_for(const PassCall& call) {
   calls_of_use_ = 0;
 }
 
-// Copies have memory of their own, so all are under way as a step begins, in the order in which they are
-// used.
+// Refreshes secondary copies as a step begins, in the order of first use: they have dedicated memory.
 void GatherCalls::renew() {
   for (const Bundle& bundle : renewed_) {
     for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::renew, i);
@@ -198,7 +193,7 @@ void GatherCalls::renew() {
   }
 }
 
-// Gathers only what has been overwritten since the last gather.
+// Gathers what is not in memory since an earlier gather.
 void GatherCalls::gather(Bundle bundle) {
   std::erase_if(bundle, [&](std::int32_t i) { return !holds_.insert(i).second; });
   for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::gather, i);
@@ -208,7 +203,7 @@ void GatherCalls::gather(Bundle bundle) {
   coming_.insert(bundle.begin(), bundle.end());
 }
 
-// The ops behind an exchange would delay what is computed meanwhile, so they are left until their use.
+// Adds the ops after the collective, at the use of their results: earlier they would hold up other ops.
 void GatherCalls::finish(Bundle bundle) {
   std::erase_if(bundle, [&](std::int32_t i) { return coming_.erase(i) == 0; });
   calls_.add_behind_exchanges(FunctionKind::gather, bundle);
@@ -216,27 +211,26 @@ void GatherCalls::finish(Bundle bundle) {
 
 // ------------------------------------------------------------ gradient calls
 
-// Adds calls that sum gradients over the ranks and take their norm, as they are complete.
+// Adds calls that sum gradients over the ranks as they are complete, and take their norm.
 class GradientCalls {
  public:
-  // `bundles` has instances whose gradients are summed together, in the order in which they are complete.
+  // `bundles`: instances whose gradients are summed together, in the order in which they are complete.
   GradientCalls(const Plan& plan, const Work& work, std::span<const Bundle> bundles, CallList& calls,
                 UpdateCalls& updates);
 
-  // Empties, when the step begins, the gradients that are not emptied later.
+  // Empties gradients that have dedicated memory; call it when the step begins.
   void clear();
-  // These frame each call of a pass.
+  // Call these before and after each call of a pass.
   void before(const PassCall& call, Pass pass);
-  // Brings back, while another call runs, what the one behind it adds to.
+  // Fetches offloaded gradients that `call` adds to, while the call before it runs.
   void bring_back_for(const PassCall& call);
   void behind(const PassCall& call, std::int32_t microbatch);
 
-  // Sums tied gradients after all passes. Two ranks exchange them, each after its own last pass: at the end,
-  // where neither delays the other.
+  // Sums tied gradients over two stages after all passes, when neither stage keeps the other waiting.
   void sum_tied();
-  // Completes tied gradients; it is called after sum_tied().
+  // Completes tied gradients; call it after sum_tied().
   void complete_tied();
-  // Measures the gradients that were summed first first: they do not wait for the last.
+  // Takes norms in the order in which gradients were summed, so that the first need not wait for the last.
   void measure();
 
  private:
@@ -250,7 +244,7 @@ class GradientCalls {
   CallList& calls_;
   UpdateCalls& updates_;
   Contributions contributions_;
-  std::vector<std::int32_t> summed_;  // summed instances; later ones are further behind
+  std::vector<std::int32_t> summed_;  // instances in the order in which they are summed
   std::size_t next_ = 0;              // number of the next bundle
   Bundle pending_;                    // bundle whose reduction is not finished
 };
@@ -310,8 +304,9 @@ void GradientCalls::complete_tied() {
     if (plan_.find(FunctionKind::tie, i) >= 0) complete(i);
 }
 
-// The ops behind the exchange on the compute queue would delay what comes next. They are put off until the
-// next instance is complete, or these begin anew, or another one does in the next forward pass.
+// Adds the calls of `reduce`, but for the ops after its collectives, which would hold up the compute queue.
+// finish_pending() adds these when the next instance is complete, when these gradients begin again, or when
+// others begin in a forward pass.
 void GradientCalls::complete(std::int32_t instance) {
   std::erase(summed_, instance);
   summed_.push_back(instance);
@@ -343,16 +338,16 @@ void GradientCalls::measure() {
 
 // ------------------------------------------------------------ saved calls
 
-// Adds calls for what forward saves elsewhere: it leaves as forward goes on, and returns before its backward.
+// Adds calls that offload saved activations during forward, and fetch them before their backward.
 class SavedCalls {
  public:
   SavedCalls(const Work& work, const Plan& plan, Slots& slots, CallList& calls)
       : work_(work), plan_(plan), slots_(slots), calls_(calls) {}
 
-  // Offloads what an instance's forward has saved, if anything; it is called after that forward.
+  // Offloads what an instance's forward has saved, if anything. Call it after that forward.
   void put_away(std::int32_t instance, std::int32_t microbatch);
-  // Brings back, before the first of a backward pass's calls that are left, what that one reads and, unless
-  // it has the same memory, what the next instance's does, which may be another pass's.
+  // Fetches what the first of the calls left in a backward pass reads, and ahead of it what the next instance
+  // reads, in this pass or the next; unless that needs the same buffer.
   void bring_back_for(std::size_t pass, std::span<const PassCall> left);
 
  private:
@@ -366,7 +361,7 @@ class SavedCalls {
   Slots& slots_;
   CallList& calls_;
   std::set<Saved> away_;
-  std::array<std::optional<Saved>, 2> returned_;  // returned values by buffer
+  std::array<std::optional<Saved>, 2> returned_;  // what each of two buffers holds
 };
 
 void SavedCalls::put_away(std::int32_t instance, std::int32_t microbatch) {
@@ -394,7 +389,7 @@ void SavedCalls::bring_back_ahead(std::int32_t instance, const ScheduleCall& cal
   calls_.hold(held);
 }
 
-// Returns which of the two buffers the value is in.
+// Fetches an instance's saved values if they are offloaded. Returns the buffer that they have.
 std::int64_t SavedCalls::bring_back(std::int32_t instance, const ScheduleCall& call) {
   const std::int64_t turn = plan_.turn_of(instance, calls_.held().slot);
   const Saved saved{instance, call.microbatch};
@@ -456,11 +451,11 @@ class CallOrder {
 
   bool updates_at_once() const { return work_.period.at_once; }
 
-  // Returns the first pass of a step that has gradients. Gradients of one step are there at a time: where
-  // passes of several steps are at work, a forward has none.
+  // Returns the first pass of a step that may have gradients. There is memory for those of one step, so where
+  // passes of several steps are in an iteration, a forward has none.
   std::size_t first_with_gradients() const { return work_.period.steps() > 1 ? 1 : 0; }
 
-  // Adds a function whose part behind its exchanges, which wait for all ranks, begins another group.
+  // Adds a function of the step; its pieces after the collectives, which wait for all ranks, begin `group`.
   void add_behind(FunctionKind kind, CallGroup::Kind group) {
     const std::int32_t function = plan_.find(kind, step_instance);
     const std::int32_t pieces = function >= 0 ? piece_count(plan_, function) : 0,
@@ -471,8 +466,8 @@ class CallOrder {
       calls_.add_piece({function, piece, step_instance});
   }
 
-  // Returns the piece behind a function's exchanges: ranks that are at different steps by then exchange all
-  // of it at one place in their order.
+  // Returns the first piece after a function's collectives. With updates at once, ranks may be at different
+  // steps by then, so all collectives of the function are at one place in their order.
   std::int32_t behind_exchanges(std::int32_t function) const {
     if (!updates_at_once()) return exchanges_of(plan_, function).last;
     std::int32_t behind = piece_count(plan_, function);
@@ -495,7 +490,7 @@ class CallOrder {
     const std::vector<PassCall> functions = functions_of(plan_, call);
     for (std::size_t at = 0; at < functions.size(); ++at) {
       const PassCall& next = functions[at];
-      // Brings back first what this call reads, where both take the same way.
+      // Fetches first what this call reads: both use the same link.
       if (!forward) saved_.bring_back_for(number, std::span(functions).subspan(at));
       gathers_.gather_for(next);
       begin_.finish_for(next);

@@ -51,7 +51,7 @@ class Overlapping {
             {CallGroup::reported, {reported}}};
   }
 
-  // Returns the groups of a round: those of an earlier step stand before those of a later one.
+  // Returns the groups of an iteration: those of an earlier step come before those of a later one.
   std::vector<Placed> placed_at_once() const {
     const Period& period = work_.period;
     return {{CallGroup::updated, period.updated},
@@ -79,8 +79,8 @@ class Overlapping {
     return narrow<std::int32_t>(passes.rend() - last);
   }
 
-  // Returns the place of measuring. Sums of two stages are there once both have them; they come before this
-  // step's own sums are complete, whose exchanges use the same memory.
+  // Returns the place of group `measured`. Sums over two stages must have arrived, and this step's own sums,
+  // whose collectives use the same memory, must not be complete yet.
   std::int32_t measured_at(std::int32_t summed) const {
     if (!has_tied()) return summed;
     const std::vector<PeriodPass>& passes = work_.period.passes;
@@ -104,7 +104,7 @@ class Overlapping {
   std::vector<Call> calls_;
 };
 
-// Makes functions that read parameters as they were another number of updates before.
+// Makes variants of functions that read parameters of another age, in updates.
 class AgedFunctions {
  public:
   AgedFunctions(const Program& program, Plan& plan) : program_(program), plan_(plan) {}
@@ -124,8 +124,8 @@ class AgedFunctions {
   std::map<std::pair<std::int32_t, std::int64_t>, std::int32_t> aged_;
 };
 
-// Returns how old the parameters that a pass wants are by then, by the number of rounds of the row before its
-// own: `updates` of the row are done, the first of which is `first` rounds late.
+// Returns how many updates ago the parameters that a pass needs were current, in the iteration of a row that
+// has `before` iterations before it. A row's first update comes `first` iterations after its step begins.
 std::int64_t age_in_round(const Call& call, std::int32_t delay, std::int32_t first, std::int32_t before) {
   const std::int32_t updates = std::max(0, before - first);
   return updates - (before - call.behind) + delay;
@@ -154,8 +154,8 @@ class Aging {
  private:
   bool is_pass(const Call& call) const { return plan_.functions[call.function].kind != FunctionKind::update; }
 
-  // Adds a call for each age. From round `first` on there is one update more with each round. Calls for steps
-  // that follow each other come first.
+  // Adds a call for each age. From iteration `first` on, each has one update, and the age stays: the call for
+  // these comes first.
   void add_by_age(const Call& call, std::int32_t first) {
     const std::int32_t delay = plan_.instances[call.instance].delay;
     const std::int32_t steady = std::max<std::int32_t>(call.from, first);

@@ -1,6 +1,6 @@
-// Overlaps steps: orders the calls of a step as if it were alone, in groups, then assigns the groups to two
-// iterations, so that the last calls of a step run among the first ones of the next. Example: with updates on
-// the host, updates of the last layers run during the next step's first forwards.
+// Overlaps steps: the calls of one step, ordered as if it were alone, are divided into groups, and groups at
+// its end move into the next iteration. Example: with updates on the host, updates of the last layers run
+// during the next step's first forwards.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@
 
 namespace prun {
 
-// Says what calls of a step belong together.
+// Is a range of a step's calls that moves as a whole.
 struct CallGroup {
   enum class Kind : std::uint8_t {
     begun,     // calls before all passes
     pass,      // calls of one pass
-    summed,    // calls behind all of them: sums that other stages have a part in
-    measured,  // norms, and the exchange that tells each rank the global one
-    updated,   // calls that depend on that exchange
-    reported,  // calls that report to the host what ranks sum
+    summed,    // calls after all passes: sums over stages
+    measured,  // norms, and the collective that gives each rank the global one
+    updated,   // calls that depend on that collective
+    reported,  // calls that report sums over ranks to the host
   };
   using enum Kind;
   Kind kind = begun;
@@ -27,12 +27,12 @@ struct CallGroup {
   std::size_t first = 0;   // its first call; it ends where the next group begins
 };
 
-// Holds the groups of the calls that a plan has so far.
+// Marks groups while calls are appended to a plan.
 class CallGroups {
  public:
   explicit CallGroups(const Plan& plan) : plan_(plan) {}
 
-  // Begins a group, which the next calls belong to.
+  // Begin a group with the next call.
   void begin(CallGroup::Kind kind) { groups_.push_back({kind, 0, plan_.calls.size()}); }
   void begin_pass(std::size_t number) { groups_.push_back({CallGroup::pass, number, plan_.calls.size()}); }
   const std::vector<CallGroup>& all() const { return groups_; }
@@ -42,15 +42,15 @@ class CallGroups {
   std::vector<CallGroup> groups_{CallGroup{}};
 };
 
-// Puts the plan's calls in the order of work.period: the groups of a step that it has behind the first pass
-// of the next step, and all that follow passes, are calls of steps before (Call::behind).
+// Orders the plan's calls as in work.period, which says where in an iteration each pass and each group of the
+// end of a step comes. Call::behind counts the iterations from the beginning of a call's step to the call.
 void overlap_steps(const Work& work, const CallGroups& groups, Plan& plan);
 
-// Makes passes read the parameters that are there. A pass wants parameters as they were a number of updates
-// before its step, which is its instance's delay. Where they lie depends on how many updates come between:
-// while steps follow each other always as many, and fewer in the first rounds of a row. So a call of a pass
-// becomes several, of functions that differ in an address: one for each of those rounds, and one for all that
-// follow.
+// Makes passes read the right version of parameters: a pass needs them as of a number of updates before its
+// step, its instance's delay. At which address that version is depends on the number of updates since: it is
+// constant while steps follow each other, and smaller in the first iterations of a row. So a call of a pass
+// becomes several, of functions that differ in an address: one for each of those iterations, and one for all
+// later ones.
 void read_what_is_there(const Program& program, Plan& plan);
 
 }  // namespace prun

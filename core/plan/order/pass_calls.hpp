@@ -1,5 +1,6 @@
-// Determines which functions a pass calls, and whose memory each of them uses. Example: backward of layer 3
-// with ZeRO-3: gather of layer 3, fetch of its saved activations, backward, reduce.
+// Expands a pass of a schedule into calls of functions, and finds whose memory each of them touches. Example:
+// the backward pass of a chunk of layers 2 and 3 calls backward of layer 3, then of layer 2; with ZeRO-3 each
+// touches the gathered parameters of its layer.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +13,16 @@
 
 namespace prun {
 
-// Describes a function as a pass calls it.
+// Is one call of a pass.
 struct PassCall {
   std::int32_t function = -1;
   std::int32_t instance = 0;
 };
-// Returns a pass's functions in order. The backward pass of a program whose backward is split has two
-// functions.
+// Returns the calls of a pass in order. Where backward is split into input and weight gradients, a backward
+// pass that does both has two calls for each instance.
 std::vector<PassCall> functions_of(const Plan& plan, const ScheduleCall& call);
 
-// Finds which instances' memory in a region the calls of each function touch.
+// Finds, by function, the instances whose memory in some regions a call touches.
 class TouchedRegions {
  public:
   TouchedRegions(const Plan& plan, std::initializer_list<Region> wanted);
@@ -32,9 +33,8 @@ class TouchedRegions {
   Numbered<std::vector<Target>> targets_;  // targets by function
 };
 
-// Finds whose parameters have to be gathered for a call: those that it touches in the region of gathered ones
-// or, in a program that has none there and gathers parameters all the same, where they always are
-// (ProgramWriter::gather_ahead).
+// Finds the instances whose parameters must be gathered for a call: those that it touches in region
+// `gathered` or, if they are gathered in place (ProgramWriter::gather_ahead), in `parameter`.
 class TouchedGathered {
  public:
   explicit TouchedGathered(const Plan& plan);

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int32_t nobody = std::numeric_limits<std::int32_t>::max();
 
-// Holds the bytes of persistent values, which views of buckets show a second time.
+// Finds the persistent values in a range of bytes. Several may have the same bytes: a flat parameter and its
+// members.
 class PersistentBytes {
  public:
   PersistentBytes(const Plan& plan, const std::vector<PersistentValue>& values) {
@@ -62,7 +63,7 @@ class SaveReads {
   }
 
  private:
-  // Lists persistent values: the list has both halves of a float that is stored in two.
+  // Lists persistent values, with both halves of those that precision.master = "split" stores in two.
   std::vector<PersistentValue> list(std::int64_t rank) {
     std::vector<PersistentValue> values;
     for (const HeldSlice& held : held_slices(program_, plan_.instances, rank)) {
@@ -97,7 +98,7 @@ class SaveReads {
     }
   }
 
-  // Finds the first writer of each value. Halves are read together: before either is overwritten.
+  // Finds the first call that overwrites each value. Halves are read together, before either is overwritten.
   void find_first_writers() {
     first_.assign(values_.size(), nobody);
     for (std::size_t c = 0; c < plan_.calls.size(); ++c)
@@ -110,7 +111,7 @@ class SaveReads {
     }
   }
 
-  // Makes the reads; values that are never overwritten come last.
+  // Groups values by first writer into reads; values that are never overwritten are in the last one.
   void make_reads() {
     std::map<std::int32_t, SaveRead> by_writer;
     for (std::size_t i = 0; i < values_.size(); ++i) by_writer[first_[i]].push_back(values_[i]);
@@ -125,7 +126,8 @@ class SaveReads {
         read_of_[number(value)] = narrow<std::int32_t>(i);
   }
 
-  // Keeps, by queue and call, the latest read that is known to be done when the call begins.
+  // Lets each call wait for the reads of what it overwrites, unless an earlier call of its queue has, or one
+  // that it waits for. `known`: the latest read that is done when a call begins, by queue and call.
   void make_waits() {
     Numbered<Numbered<std::int32_t>> known;
     for (const QueueInfo& queue : plan_.queues) known.emplace_back(queue.calls, -1);

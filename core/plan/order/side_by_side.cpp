@@ -14,7 +14,7 @@ namespace {
 
 using CallNumber = std::int32_t;
 
-// Lists, for each call, those that must come before it since they touch the same bytes.
+// Finds for each call those that must come before it: they touch the same bytes, and one of the two writes.
 class Precedence {
  public:
   Precedence(const Program& program, const Plan& plan, std::span<const Call> calls) {
@@ -70,8 +70,8 @@ class Precedence {
   std::vector<std::vector<CallNumber>> before_;
 };
 
-// Runs the step on nominal times. Of the calls that a queue could begin with first, it takes the one with the
-// shortest way to an exchange, so that this travels while the queue does the others.
+// Simulates the step with nominal times (list scheduling). Of the calls that a queue could begin next it
+// takes the one that leads to a collective soonest, so that this travels while the queue does the others.
 class SideBySide {
  public:
   SideBySide(const Program& program, const Plan& plan, std::span<const Call> calls)
@@ -115,7 +115,7 @@ class SideBySide {
       if (later.empty()) return std::numeric_limits<double>::infinity();
       return std::max(free_at, later.begin()->first);
     }
-    // Moves all calls that could begin when the next one does, which comes first.
+    // Advances the clock to the next call's begin, and moves calls that could begin then to `now`.
     void advance(const Numbered<double>& ways) {
       free_at = next_begin();
       for (; !later.empty() && later.begin()->first <= free_at; later.erase(later.begin()))
@@ -142,7 +142,7 @@ class SideBySide {
     }
   }
 
-  // Finds the time from the beginning of each call to that of the first exchange which must wait for it.
+  // Finds for each call the time from its begin to that of the first collective that depends on it.
   void find_ways_to_exchanges() {
     ways_.assign(calls_.size(), std::numeric_limits<double>::infinity());
     for (std::size_t c = ways_.size(); c-- > 0;) {
@@ -183,7 +183,7 @@ class SideBySide {
 
 }  // namespace
 
-// Keeps the order of what follows the passes, which is the step's, not a microbatch's.
+// Calls after the passes belong to the step, not to a microbatch, and keep their order.
 void order_side_by_side(const Program& program, Plan& plan) {
   const auto follows = [&](const Call& call) {
     const FunctionKind kind = plan.functions[call.function].kind;

@@ -36,20 +36,20 @@ void Slots::count_alive(const Work& work) {
 
 namespace {
 
-// Returns a microbatch's place in its row. Slots go round among so many microbatches as are alive at the same
-// time: each microbatch is in one of several rows, as long as each other but for one.
+// Returns the slot of a microbatch: consecutive microbatches are divided into `rows` rows whose lengths
+// differ by one at most, and each row has the slots 0, 1, 2, …
 std::int32_t place_in_row(std::int32_t microbatch, std::int32_t microbatches, std::int32_t rows) {
   const std::int32_t length = microbatches / rows, longer = microbatches % rows;
   const std::int32_t in_longer = longer * (length + 1);
   return microbatch < in_longer ? microbatch % (length + 1) : (microbatch - in_longer) % length;
 }
 
-// Holds positions in a period, of which a microbatch's last pass may lie in the next.
+// Is the range of a microbatch's passes, as positions in a period; `last` may be in the next period.
 struct Alive {
   std::int32_t first = -1, last = -1;
 };
 
-// Says whether two microbatches are alive at the same time, in any of the steps.
+// Returns true if two microbatches, of any steps, are alive at the same time.
 bool meet(const Alive& a, const Alive& b, std::int32_t period) {
   for (const std::int32_t shift : {-period, 0, period})
     if (a.first <= b.last + shift && b.first + shift <= a.last) return true;
@@ -84,7 +84,7 @@ std::int32_t most_at_once(const std::vector<Alive>& alive, std::int32_t period) 
   return most;
 }
 
-// Returns each microbatch's slot, with as few slots as rows allow.
+// Returns the slot of each microbatch, with as many rows, and so as few slots, as possible.
 std::vector<std::int32_t> slots_in_rows(const std::vector<Alive>& alive, std::int32_t period,
                                         std::int32_t more) {
   const auto count = static_cast<std::int32_t>(alive.size());
@@ -102,7 +102,8 @@ std::vector<std::int32_t> slots_in_rows(const std::vector<Alive>& alive, std::in
 
 }  // namespace
 
-// A step begins while microbatches of the one before are alive, and each must lie where it did a step ago.
+// Assigns slots where steps overlap: a microbatch has the same slot in each step, since addresses are planned
+// once, and meets microbatches of the step before.
 void Slots::share_out_over_steps(Plan& plan, const Work& work) {
   const auto period = static_cast<std::int32_t>(work.period.passes.size());
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {

@@ -11,19 +11,19 @@
 
 namespace prun {
 
-// Gives a microbatch a slot of its chunk from its forward to its last backward. Chunks that go on from each
-// other share slots, so that one finds what the other left. A chunk's input has one slot more, taken in turn:
-// while the oldest microbatch is still at work, the next one can arrive.
+// Gives a microbatch a slot of its chunk from its forward to its last backward. Chunks of one rank that
+// follow each other share slots, so that the later finds what the earlier has saved. Inputs from another
+// stage have one slot more, used cyclically: the next can arrive while the oldest microbatch is still in use.
 class Slots {
  public:
-  // Sets how many slots each chunk of the plan needs for these calls.
+  // Sets the number of slots of each chunk of the plan.
   Slots(Plan& plan, const Work& work);
 
   struct Taken {
     std::int32_t slot = 0, stub = 0;
   };
-  // Returns what a call's microbatch has; the next function says that the call is done. They are called for
-  // each call of the work in turn.
+  // Returns the slots of a call's microbatch; done() frees them after its last call. Call both for each call
+  // of the work, in order.
   Taken of(const ScheduleCall& call);
   void done(const ScheduleCall& call);
 

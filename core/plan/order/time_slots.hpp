@@ -1,7 +1,6 @@
-// Lets instances reuse memory: of gathered parameters, from gather to use; of local gradients, until they are
-// summed over ranks. Instances that need theirs at the same time, by the order of passes, get different
-// slots. Example: ZeRO-3 with a prefetch of one layer needs two slots: layers 0, 2, 4 use the first, 1, 3, 5
-// the second.
+// Assigns addresses in regions that instances reuse, such as gathered parameters and local gradients: those
+// that need memory at the same time get different addresses. Example: ZeRO-3 gathers one layer ahead, so two
+// slots suffice: layers 0, 2 and 4 use the first, 1, 3 and 5 the second.
 #pragma once
 
 #include <cstdint>
@@ -15,38 +14,38 @@
 
 namespace prun {
 
-// Says where each instance's part of a region is placed.
+// Is the place of each instance's part of a region.
 struct TimeSlots {
   std::vector<std::int64_t> bytes;  // bytes by instance
   Offsets offsets;
 
   bool overlap(std::int32_t a, std::int32_t b) const;
 };
-// Returns the instances whose gathering brings nothing and only computes, from parameters that are there.
+// Returns the instances whose function `gather` only computes, from parameters that the rank has.
 Bundle made_here(const Program& program, const Plan& plan);
-// Places gathered parameters: while they are used, those of the next use can be gathered. What is `made_here`
-// stays for the step.
+// Places gathered parameters so that those of the next use can be gathered during one. What is `made_here` is
+// kept for the step.
 TimeSlots gathered_time_slots(const GatheredUses& uses, const Bundle& made_here,
                               std::vector<std::int64_t> bytes);
-// Places gradients of microbatches: while those of a bundle are summed, the next can contribute. Offsets
-// count from where scratch begins: they also use the scratch of functions that do not run meanwhile.
+// Places local gradients so that the next instances can add to theirs while those of a bundle are summed.
+// Offsets are relative to the scratch region, of which they use what functions that run meanwhile do not.
 TimeSlots unreduced_time_slots(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
                                std::vector<std::int64_t> bytes);
-// Places gradients on their way: while those of a bundle travel in another type, the next ones are converted.
+// Places gradients cast for their collective, so that the next are cast while those of a bundle are summed.
 TimeSlots bucket_time_slots(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes);
-// Returns true if a function touches values that are held for updates.
+// Returns true if a function touches region `arrived`, which holds values for updates.
 bool touches_arrived(const PlannedFunction& function);
-// Places what is held for updates; it needs plan.calls. While one instance's is updated, the next one's
-// arrives, and that of the one behind it.
+// Places what is held for updates so that the next two instances' can arrive during an update. Needs
+// plan.calls.
 TimeSlots arrived_time_slots(const Plan& plan, const std::vector<std::int64_t>& bytes);
-// Places copies for updates; it needs plan.calls. While one instance is updated on another device, the next
-// one's gradients come there and the parameters of the one before go back. More at a time would hide nothing
-// more. Where each comes in three pieces or more, the next one's first piece comes when this one's first has
-// gone, and both have the same memory.
+// Places the copies that updates on another device need. Needs plan.calls. During an update the next
+// instance's gradients arrive and the previous one's parameters return, so three instances have memory; more
+// would hide nothing. Updates of three pieces or more share memory instead: the next instance's first piece
+// arrives when this one's first has left.
 //
-// A transfer from or to drives takes time in proportion to its size. Behind an instance that is much larger
-// than others three of those are soon there, and nothing more can come until it is back. Far ahead, others
-// may come for as long as that takes, and for the next step as well: drives wait for nothing.
+// Transfers from drives take time in proportion to their size. After an instance that is much larger than the
+// next ones, three of these would soon be there, and the drives idle until it has returned. With `far_ahead`,
+// as many may arrive as fit into the bytes of the largest, also those of the next step.
 TimeSlots update_time_slots(const Plan& plan, Numbered<std::int64_t> bytes, bool far_ahead);
 
 }  // namespace prun

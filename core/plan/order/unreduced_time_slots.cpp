@@ -1,4 +1,5 @@
-// Places gradients of a microbatch, until they are summed over the ranks, in memory that instances reuse.
+// Places local gradients, until they are summed over the ranks, in memory that instances and scratch share.
+// Example: backward of layer 2 writes where layer 4's gradients were, as soon as those are summed.
 #include <algorithm>
 #include <utility>
 
@@ -16,8 +17,8 @@ bool is_pass(FunctionKind kind) {
          kind == FunctionKind::backward_weight;
 }
 
-// Says whether a function runs once a pass, as those of embedding and head do: the gradients that the layers
-// of the pass before have left have arrived by then, so that it does not wait for that memory.
+// Returns true if a function runs once in a pass, as those of embedding and head do. The sums of the previous
+// pass are done by then, so that it may use their memory as scratch without waiting long.
 bool is_once_a_pass(const Plan& plan, const PlannedFunction& function) {
   return is_pass(function.kind) &&
          std::count_if(plan.instances.begin(), plan.instances.end(), [&](const Instance& instance) {
@@ -25,7 +26,7 @@ bool is_once_a_pass(const Plan& plan, const PlannedFunction& function) {
          }) == 1;
 }
 
-// Collects what needs memory together: a function's scratch is one more thing behind the instances.
+// Collects what needs memory at the same time: instances, and after them the scratch of each function.
 class UnreducedTogether {
  public:
   UnreducedTogether(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
@@ -73,7 +74,7 @@ class UnreducedTogether {
   }
 
   void begin(const Bundle& all_begun, Pass pass) {
-    // Gradients are back before forward begins others: see order_calls().
+    // order_calls() finishes pending sums before forward begins other gradients.
     if (pass == Pass::forward && !all_begun.empty()) travelling_.clear();
     for (const std::int32_t begun : all_begun) {
       open_.push_back(begun);
@@ -82,7 +83,7 @@ class UnreducedTogether {
     }
   }
 
-  // Keeps the scratch of a function that many instances have apart: it may be in use at any time.
+  // Gives separate memory to the scratch of a function that runs for many instances: it may run at any time.
   void keep_apart(std::int32_t number) {
     const PlannedFunction& function = plan_.functions[number];
     const bool scratch = function.scratch == Region::scratch && !function.scratch_bytes.empty();

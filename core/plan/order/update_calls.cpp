@@ -30,9 +30,8 @@ UpdateCalls::UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, bool
   left_.insert(updated_.begin(), updated_.end());
 }
 
-// Says whether updates need nothing of the norm. Then an instance's update comes as soon as its gradients are
-// complete: the updates touch nothing that `finish` does, ranks do not exchange in them, and gradients leave
-// when they are complete or updates are another device's.
+// Returns true if updates may come before the norm: they touch nothing that `finish` does, they have no
+// collectives, and either gradients are summed as they are complete or another device updates.
 bool UpdateCalls::need_nothing_of_the_norm() const {
   std::set<Id> of_finish, of_updates;
   add_values_of(plan_, FunctionKind::finish, step_instance, of_finish);
@@ -50,17 +49,17 @@ bool UpdateCalls::need_nothing_of_the_norm() const {
                               [&](Id value) { return of_finish.contains(value); });
 }
 
-// Says whether an update is put off. Updates on another device go on under the next step's forward pass,
-// which takes a quarter of the time of both passes: if one in four is left for then, the others keep up with
-// backward, and what forward needs first does not wait for what it needs last. Gradients that make room for
-// others behind their update are not kept waiting.
+// Returns true for updates that are left to the end of the step: one in four of those on another device. They
+// overlap with the next forward, which takes about a quarter of the time of both passes; so the others keep
+// up with backward, and what forward needs first is ready first. Updates whose gradients occupy memory that
+// others need are never put off.
 bool UpdateCalls::is_put_off(std::int32_t instance) const {
   constexpr std::ptrdiff_t one_in = 4;
   const std::ptrdiff_t place = std::find(updated_.begin(), updated_.end(), instance) - updated_.begin();
   return place > 0 && place % one_in == 0 && is_updated_elsewhere(instance) && !reads_arrived(instance);
 }
 
-// Returns true if an update reads gradients whose memory others have behind it.
+// Returns true if an update reads gradients from memory that other instances need after it.
 bool UpdateCalls::reads_arrived(std::int32_t instance) const {
   return touches_arrived(plan_.functions[plan_.find(FunctionKind::update, instance)]);
 }
@@ -75,7 +74,7 @@ bool UpdateCalls::is_updated_elsewhere(std::int32_t instance) const {
   });
 }
 
-// Says whether an update exchanges values that no instance has a home for.
+// Returns true if an update's collectives are of scratch, which all instances share.
 bool UpdateCalls::exchanges_scratch(std::int32_t instance) const {
   const std::int32_t function = plan_.find(FunctionKind::update, instance);
   if (function < 0) return false;
@@ -113,7 +112,7 @@ void UpdateCalls::update_the_rest() {
     for (const Bundle& bundle : bundles_) update(bundle);
 }
 
-// These two copy what all of them read to their device: what is known before the norm, then the rest.
+// Copies what all updates read to their device: first what is known before the norm; begin() the rest.
 void UpdateCalls::begin_speculation() {
   if (!std::exchange(begun_speculation_, true)) calls_.add(FunctionKind::speculate, step_instance);
 }
@@ -122,8 +121,8 @@ void UpdateCalls::begin() {
   if (!std::exchange(begun_, true)) calls_.add(FunctionKind::update, step_instance);
 }
 
-// Updates a bundle. What computes behind an exchange of scratch would find what another instance has put
-// there meanwhile.
+// Adds the updates of a bundle. Their collectives are joined unless they are of scratch, which the next
+// instance would overwrite before this one's later pieces read it.
 void UpdateCalls::update(Bundle bundle) {
   for (const std::int32_t i : bundle)
     if (speculated_.contains(i)) calls_.add(FunctionKind::settle, i);

@@ -1,5 +1,6 @@
-// Adds calls of updates: behind the norm, or as gradients are complete if updates need nothing of it. If they
-// do, those of some instances may begin before it is known, by functions `speculate` and `settle`.
+// Adds calls of updates: after the norm or, if updates do not depend on it, as gradients are complete. If
+// they depend on it, some instances may be updated before it is known (`speculate`), and corrected later
+// (`settle`). Example: without clipping, layer 3 is updated on the host during backward of layer 2.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,14 @@ namespace prun {
 
 class UpdateCalls {
  public:
-  // `bundles` lists instances that exchange together as they are updated, in the order of forward. `together`
-  // says that none is updated before update_the_rest(). At most
-  // `speculated` instances are updated speculatively.
+  // `bundles`: instances whose updates share collectives, in the order of forward. `together`: no update
+  // comes before update_the_rest(). `speculated`: at most so many are updated before the norm is known.
   UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, bool together, std::int32_t speculated,
               CallList& calls);
 
-  // Says that the gradients of these instances are complete.
+  // Call it when the gradients of these instances are complete; adds the updates that can begin.
   void complete(const Bundle& bundle);
-  // Updates the others, at the end of the step.
+  // Adds all other updates; call it at the end of the step.
   void update_the_rest();
 
  private:

@@ -1,4 +1,5 @@
-// Places what updates need of drives in memory that instances reuse.
+// Places the copies that updates need in memory that instances reuse. Example: while layer 3 is updated, the
+// state of layer 2 arrives from a drive and that of layer 4 returns: three slots.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -24,7 +25,7 @@ std::vector<std::int32_t> updated_in_order(const Plan& plan) {
   return order;
 }
 
-// Says whether an instance's update computes in three pieces or more.
+// Returns true if an instance's update computes in three pieces or more.
 bool is_updated_in_pieces(const Plan& plan, std::int32_t instance) {
   const PlannedFunction& update = plan.functions[plan.find(FunctionKind::update, instance)];
   return std::count_if(update.pieces.begin(), update.pieces.end(),
@@ -41,8 +42,8 @@ bool comes_from_drives(const Plan& plan, std::int32_t instance) {
   });
 }
 
-// Returns the bytes that may be between two instances that need their memory at the same time, if any do that
-// are not neighbours.
+// Returns how many bytes of other instances may be between two that have memory at the same time, beyond the
+// next two: those of the largest instance if drives are used, otherwise 0.
 std::int64_t window_of(const Plan& plan, std::span<const std::int32_t> order,
                        const Numbered<std::int64_t>& bytes) {
   const bool drives =

@@ -16,8 +16,8 @@ Bundle both_of(Bundle bundle, const Bundle& more) {
   return bundle;
 }
 
-// Lists uses. Instances that are used together may grow as long as they and those used before or after them
-// have no more memory than two bundles, or than the largest two uses that follow each other.
+// Joins consecutive calls into uses as long as the gathered parameters of two neighbouring uses need no more
+// memory than two bundles, or than the two neighbouring calls that need most.
 class Uses {
  public:
   Uses(std::vector<Bundle> calls, const Bundling& bundling)

@@ -1,6 +1,6 @@
-// Decides which instances share a collective: consecutive in the order in which parameters are used, or
-// gradients are complete. Example: with `pp`, layers 3 and 4 on different chunks are not used consecutively,
-// so they do not share a gather.
+// Decides which instances share a collective: those that are consecutive in the order in which parameters are
+// used, or gradients are complete. Example: layers 3 and 4 in different chunks of a pipeline are not used one
+// after the other, so they do not share a gather.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace prun {
 
-// Holds consecutive calls for which parameters are gathered together.
+// Is a row of consecutive calls for which parameters are gathered together.
 struct GatheredUse {
   Bundle instances;
   std::int64_t calls = 0;
 };
 using GatheredUses = std::vector<GatheredUse>;
-// Returns instances whose parameters have a copy, in the order in which they are first used.
+// Returns the instances with a secondary copy of their parameters, in the order of first use.
 std::vector<std::int32_t> renewed_in_order(const Plan& plan, const GatheredUses& uses);
 GatheredUses gathered_uses(const Plan& plan, const Work& work, const Bundling& bundling);
 
-// Returns instances whose gradients are summed over the ranks together, in the order in which they are
-// complete: within a pass, and tied ones last.
+// Returns bundles of instances whose gradients are summed over the ranks together, in the order in which they
+// are complete. A bundle is of one pass; gradients tied to another stage come last.
 std::vector<Bundle> reduced_together(const Plan& plan, const Work& work, const Bundling& bundling);
 
 }  // namespace prun

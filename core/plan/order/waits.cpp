@@ -8,7 +8,7 @@
 namespace prun {
 namespace {
 
-// Holds the latest tickets that used a stretch of bytes.
+// Is a stretch of bytes with its last write, and the reads since.
 struct Stretch {
   std::int64_t end = 0;
   std::int32_t writer = -1;  // queue of the last write
@@ -28,8 +28,9 @@ class Waits {
       history_.emplace_back(static_cast<std::size_t>(steps_ * queue.calls) * queues_, -1);
   }
 
-  // Visits two steps: the second one's waits hold for every step; its waits for the first are for the step
-  // before. Where steps overlap, memory has sides, and so one more step sees what the first has left.
+  // Visits two steps: the waits of the second hold for every later one, and those for calls of the first are
+  // for calls of the step before. Where steps overlap, buffers have several copies, and only after as many
+  // steps the first copy is used again.
   void run() {
     for (step_ = 0; step_ < steps_; ++step_)
       for (Call& call : plan_.calls) visit(call);
@@ -51,7 +52,7 @@ class Waits {
     needed.assign(queues_, -1);
     for (const ByteUse& use : uses_) require(use, needed);
     call.waits.clear();
-    // Waits are added latest first: what one wait implies, the next need not repeat.
+    // Adds the wait that implies most first, so that the others may be needless.
     for (;;) {
       std::size_t best = queues_;
       for (std::size_t q = 0; q < queues_; ++q)
@@ -67,12 +68,12 @@ class Waits {
     for (const ByteUse& use : uses_) record(use, call.queue, now);
   }
 
-  // Says whether a wait for ticket `a` of queue q makes one for ticket `b` of queue p needless.
+  // Returns true if a wait for ticket `a` of queue q implies one for ticket `b` of queue p.
   bool implies(std::size_t q, std::int64_t a, std::size_t p, std::int64_t b) {
     return known_by(q, a)[p] >= b;
   }
 
-  // Returns what is known to be done once that ticket of a queue is.
+  // Returns the latest ticket of each queue that is done once this one is.
   std::span<std::int64_t> known_by(std::size_t queue, std::int64_t ticket) {
     return std::span(history_[queue]).subspan(static_cast<std::size_t>(ticket) * queues_, queues_);
   }
@@ -126,7 +127,7 @@ class Waits {
     if (covered < use.end) add_reader(covered, use.end, queue, now);
   }
 
-  // Adds a reader of bytes that were not written in these two steps: parameters before the first update.
+  // Records a read of bytes that were not written before in the steps visited, such as parameters.
   void add_reader(std::int64_t begin, std::int64_t end, std::int32_t queue, std::int64_t now) {
     Stretch fresh{end, -1, -1, Clock(queues_, -1)};
     fresh.reads[queue] = now;
@@ -149,8 +150,8 @@ class Waits {
 
 namespace {
 
-// Has calls of `speculate` left out once the step's `update` has copied what `finish` found, where one call
-// is the whole function: all of it runs, or nothing.
+// Lets calls of `speculate` be skipped once the step's `update` has copied what `finish` found: only
+// functions of one call, which run completely or not at all.
 void leave_out_what_is_late(Plan& plan) {
   constexpr std::int32_t step_instance = 0;
   const auto is_of = [&](const Call& call, FunctionKind kind, bool of_step) {
