@@ -5,13 +5,14 @@ from offload.trace_times import KINDS
 from offload.training import bytes_in
 
 TRAINING = ("| row | tokens/s of all ranks | aim | ms a step | predicted | of the bound, % | computing, % (aim) | "
-            "predicted exposed, ms: to device, to host, drives, updates, exchanges; exchanges as logged | "
+            "predicted exposed, ms: to device, to host, drives, updates, exchanges; exchanges as logged | steps beyond optimizer.clip, % | "
             "device, GiB in use (planned) | host | drives | to the first step, s | GPU |")
 LINKS = ("| row | ms a step | predicted | computing, % (aim) | exposed, ms, measured / predicted: to device | to host | drives | "
          "updates | exchanges |")
 DRIVES = ("| row | bytes a parameter read, written (planned) | step of what 32 bytes take, % (aim) | "
           "its bytes' time of the step, % | drives exposed, ms: measured / predicted |")
 ADAMW = "| format | Gparam/s | bytes each | of triad, % |"
+CLIPPED = "| moments | equal steps | last checkpoints | beyond the limit | changes between the two |"
 BITS = "| setting | equal steps of 20 |"
 
 
@@ -46,7 +47,7 @@ def training_line(name, row):
     logged = "" if row["exchanges_exposed"] is None else "; " + milliseconds(row["exchanges_exposed"])
     cells = [name, f"{row['tokens_per_second']:.0f}", f"{row['aim']:.0f}" if row["aim"] else "–",
              milliseconds(row["seconds"]), off(row, row.get("predicted_seconds")), per_cent(bound),
-             with_aim(row.get("computes"), row["computes_aim"]), predicted + logged,
+             with_aim(row.get("computes"), row["computes_aim"]), predicted + logged, per_cent(row.get("beyond"), 0),
              gib(row["device_bytes"], row["device_planned"]), gib(row["host_bytes"], row["host_planned"]),
              gib(row.get("disk_bytes", 0), row["disk_planned"]), f"{row['first_step_seconds']:.1f}", row["state"] or "–"]
     return "| " + " | ".join(cells) + " |"
@@ -78,6 +79,11 @@ def bits_lines(row):
     return [f"| {setting} | {found.get('equal', found.get('failed'))} |" for setting, found in row["settings"].items()]
 
 
+def clipped_lines(row):
+    return [f"| {moments} | {of['equal']} of {of['steps']} | {'the same' if of['same_checkpoints'] else 'not the same'} | {of['beyond']} | {of['turns']} |"
+            for moments, of in row["moments"].items()]
+
+
 def sequence_line(name, row):
     return (f"{name}: {row['longest']} tokens are planned to fit; a step of {row['seq']} in {row['seconds']:.1f} s, "
             f"loss {row['loss']:.4f}; GiB in use (planned): device {gib(row['device_bytes'], row['device_planned'])}, host "
@@ -93,6 +99,9 @@ def line_of(name, row):
             f"{each['format']} {each['gparams_per_second']:.3f} Gparam/s, {per_cent(each['of_triad'])} %" for each in row["formats"])
     if "settings" in row:
         return f"bits: 20 of 20 steps equal with each of {len(row['settings'])} settings"
+    if "moments" in row:
+        return "clipped bits: " + "; ".join(f"{moments} moments, {of['equal']} of {of['steps']} steps equal, {of['beyond']} of them beyond the limit, "
+                                            f"{of['turns']} changes" for moments, of in row["moments"].items())
     if "longest" in row:
         return sequence_line(name, row)
     return links_line(name, row) if "times" in row else training_line(name, row)
@@ -108,6 +117,7 @@ def tables(rows):
     text += ruled(DRIVES, [drives_line(name, row, trained) for name, row in trained.items() if "io" in row])
     for row in good.values():
         text += ruled(ADAMW, adamw_lines(row)) if "formats" in row else []
+        text += ruled(CLIPPED, clipped_lines(row)) if "moments" in row else []
         text += ruled(BITS, bits_lines(row)) if "settings" in row else []
     return text + [sequence_line(name, row) for name, row in good.items() if "longest" in row] + [
         line_of(name, row) for name, row in rows.items() if "failed" in row]

@@ -32,6 +32,7 @@ class Row:
     beside: str | None = None       # the same with its state in the host's memory: what drives expose is the difference
     ranks: int = 1
     layers: int = 32
+    beyond: float | None = None     # share of the steps that are to be beyond optimizer.clip
 
     def clips(self):
         return any(change.startswith("optimizer.clip=") for change in self.changes)
@@ -51,6 +52,12 @@ def everything(step, aim=None, changes=(), updated=26):
 def clipped(change, moments="fp32", **how):
     """Everything on the host, with clipping: in no step, or in all; the first updates before the norm is known."""
     return Row("llama-8b-offload", offload(**EVERYTHING, **how), 40, 2.5, [f"optimizer.clip={change}", f"precision.moments={moments}"])
+
+
+def tenth(moments="fp32", **how):
+    """One step in ten is beyond the limit. The rate of 0 keeps norms as they are; an update moves the same bytes."""
+    return Row("llama-8b-offload", offload(**EVERYTHING, **how), 90, 2.5, ["optimizer.clip=1000", "optimizer.lr=0", f"precision.moments={moments}"],
+               steps=20, beyond=0.1)
 
 
 def eight_b(step, changes=(), updated=None, **where):
@@ -78,6 +85,10 @@ TRAINED = {
     "8b within": clipped(1000),
     "8b beyond": clipped(0.001),
     "8b waits": clipped(1000, speculate="none"),
+    "8b tenth": tenth(),
+    "8b tenth waits": tenth(speculate="none"),
+    "8b bf16 tenth": tenth("bf16"),
+    "8b bf16 tenth waits": tenth("bf16", speculate="none"),
     "8b bf16 within": clipped(1000, "bf16"),
     "8b bf16 beyond": clipped(0.001, "bf16"),
     "8b bf16 waits": clipped(1000, "bf16", speculate="none"),

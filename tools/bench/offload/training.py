@@ -3,6 +3,7 @@
 import re
 import statistics
 
+from offload import clipped
 from offload.drive_watch import DriveWatch
 from offload.drives import rates
 from offload.prediction import planned, predicted
@@ -41,24 +42,37 @@ def plan_alone(setup, name, row):
     return planned(setup, setup.recipe(name, row), setup.changes(row))
 
 
+def share_beyond(steps, changes):
+    """Of the steps that optimizer.clip changes."""
+    limits = [float(change.partition("=")[2]) for change in changes if change.startswith("optimizer.clip=")]
+    return statistics.mean(step["grad_norm"] > limits[-1] for step in steps) if limits and limits[-1] else None
+
+
 def measured(setup, name, row, plan):
     """What the log says of the steps, and the system of drives."""
     watch = DriveWatch(setup.disk, 0.005 if setup.small else 0.5) if row.on_drives() else None
     steps = 2 * row.steps if setup.small else row.steps
-    log = train(setup.build, setup.recipe(name, row), setup.changes(row), steps, folder_of(setup.out, name) / "run",
-                setup.limit(), watch)
+    changes = setup.changes(row)
+    if row.beyond is not None:
+        limit = clipped.with_limit(setup, name, row, steps)
+        if "failed" in limit:
+            return limit
+        changes.append(limit["change"])
+    log = train(setup.build, setup.recipe(name, row), changes, steps, folder_of(setup.out, name) / "run", setup.limit(), watch)
     if "failed" in log:
         return log
     done, memory = log["steps"], log["memory"]
     late = done[max(1, len(done) // 4):]
-    seconds = statistics.median(step["seconds"] for step in late)
+    # Steps beyond the limit, and those behind them, take longer: all of them count.
+    mean = statistics.median if row.beyond is None else statistics.mean
+    seconds = mean(step["seconds"] for step in late)
     exposed = [step["exposed_seconds"] for step in done if "exposed_seconds" in step]
     result = {"seconds": seconds, "tokens_per_second": log["start"]["tokens_per_step"] / seconds,
               "first_step_seconds": done[0]["time"] - log["begin"], "exchanges_exposed": statistics.median(exposed) if exposed else None,
               "device_bytes": max(one.get("device_bytes", 0) for one in memory), "host_bytes": max(one["peak_bytes"] for one in memory),
               "host_planned": max(one["plan_bytes"] + one["process_bytes"] for one in memory),
               "device_planned": max(one.get("device_plan_bytes", 0) + one.get("device_process_bytes", 0) for one in memory),
-              "losses": [done[0]["loss"], done[-1]["loss"]], "state": gpu_state() if setup.device == "cuda" else ""}
+              "beyond": share_beyond(done, changes), "losses": [done[0]["loss"], done[-1]["loss"]], "state": gpu_state() if setup.device == "cuda" else ""}
     if watch:
         # What the last step reads ahead for the next one is nothing.
         last = max(1, len(done) - 2)
