@@ -1,6 +1,8 @@
 #include "execute/plan_memory.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <future>
 
 #include "base/process_limits.hpp"
 #include "base/thread.hpp"
@@ -25,13 +27,22 @@ PlanMemory::PlanMemory(const Program& program, const Plan& plan, const Devices& 
     return fenced && range.place.space != Space::disk;
   };
   ranges_.resize(planned.size());
-  // Hundreds of GiB of memory and of files take minutes, and neither waits for the other.
-  share_out(devices.size(), devices.size(), [&](std::size_t, std::size_t device) {
+  const auto make = [&](bool of_disks) {
     for (std::size_t i = 0; i < planned.size(); ++i)
-      if (planned[i].place.device == static_cast<std::int32_t>(device))
-        ranges_[i] =
-            std::make_shared<Range>(planned[i], *devices[device], has_fences(planned[i]) ? fence : 0);
-  });
+      if ((planned[i].place.space == Space::disk) == of_disks)
+        ranges_[i] = std::make_shared<Range>(planned[i], *devices.at(planned[i].place.device),
+                                             has_fences(planned[i]) ? fence : 0);
+  };
+  // Hundreds of GiB of memory and of files take minutes, and neither waits for the other. Memory is got on
+  // this thread: a device may have it prefer a node, for all that the thread gets later.
+  std::packaged_task<void()> of_disks([&] { make(true); });
+  std::future<void> files = of_disks.get_future();
+  std::jthread thread;
+  if (std::any_of(planned.begin(), planned.end(),
+                  [](const Layout::Range& range) { return range.place.space == Space::disk; }))
+    thread = start_thread<std::jthread>("the files of drives", std::ref(of_disks));
+  make(false);
+  if (thread.joinable()) files.get();
   for (std::size_t i = 0; i < planned.size(); ++i) {
     if (!has_fences(planned[i])) continue;
     std::byte* const begin = ranges_[i]->at(planned[i].begin);
