@@ -33,6 +33,7 @@ class Row:
     ranks: int = 1
     layers: int = 32
     beyond: float | None = None     # share of the steps that are to be beyond optimizer.clip
+    most_layers: str | None = None  # the strategy offload of a row that has as many layers as fit (most_layers.py)
 
     def clips(self):
         return any(change.startswith("optimizer.clip=") for change in self.changes)
@@ -108,6 +109,8 @@ TRAINED = {
     "3b disk split": three_b("nvme", 28, [], 0.65, "3b host split"),
     "3b host": three_b("host", 4, ["precision.master=fp32"]),
     "3b host split": three_b("host", 4, []),
+    "3b disk 8-bit": three_b("nvme", 14, ["precision.moments=8bit", "precision.gradient=bf16"], 0.27, "3b host 8-bit"),
+    "3b host 8-bit": three_b("host", 4, ["precision.moments=8bit", "precision.gradient=bf16"]),
     "33b": Row("llama-33b-nvme", offload(optimizer="host:62, nvme:38", activations="host"), 170, 110, ["batch.global=8"], steps=2,
                layers=60),
     # The largest for half of such a machine: 128 GiB of host memory, 64 GiB of disk.
@@ -115,6 +118,22 @@ TRAINED = {
                ["batch.global=8", "model.layers=36"], steps=2, layers=36),
     "two gpus": Row("llama-8b-offload", zero(2, 3) + offload(**EVERYTHING), 60, 2.5, ["batch.global=8", "run.measure_comm=2"],
                     ranks=2),
+}
+
+
+def seventy_b(moments, step):
+    """Llama 3 70B's shape with as many layers as two GPUs and their host take: each GPU has half of parameters and gradients, and of
+    the optimizer what the host has no room for."""
+    return Row("70b-nvme", zero(2, 3) + offload(optimizer="host", activations="host"), 200, step,
+               ["tier={}", f"precision.moments={moments}", "batch.global=8"], steps=3, ranks=2, layers=40, most_layers="strategy.3")
+
+
+TRAINED |= {
+    "70b": seventy_b("fp32", 25),
+    "70b bf16 moments": seventy_b("bf16", 30),
+    "70b 8-bit moments": seventy_b("8bit", 35),
+    "33b two gpus": Row("llama-33b-nvme", zero(2, 3) + offload(optimizer="device:30, host:70", activations="host"), 180, 20,
+                        ["tier={}", "batch.global=16"], steps=3, ranks=2, layers=60),
 }
 
 # 20 steps of each beside the same without offload: what strategy offload is told, and what is changed in recipe and reference.

@@ -6,6 +6,7 @@ import statistics
 from offload import clipped
 from offload.drive_watch import DriveWatch
 from offload.drives import rates
+from offload.most_layers import sized
 from offload.prediction import planned, predicted
 from offload.setup import kept
 from offload.trace_times import least_seconds, times_of
@@ -19,6 +20,7 @@ def prediction_of(setup, name, row):
 
 
 def trained(setup, name, row):
+    row = sized(setup, name, row)
     io = rates(setup) if row.on_drives() else None
     if io and "failed" in io:
         return io
@@ -39,6 +41,7 @@ def bytes_in(plan, space):
 
 def plan_alone(setup, name, row):
     """Of what a machine's plans count on, which --set says."""
+    row = sized(setup, name, row)
     return planned(setup, setup.recipe(name, row), setup.changes(row))
 
 
@@ -97,6 +100,7 @@ def summary(setup, plan, result, row):
 def traced(setup, name, row):
     """Of the row without 'links', by its kinds of links and of work, beside what was simulated."""
     base = name.removesuffix(" links")
+    row = sized(setup, base, row)
     plan = prediction_of(setup, base, row)
     if "failed" in plan:
         return plan
