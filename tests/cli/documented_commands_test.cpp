@@ -200,6 +200,7 @@ TEST(DocumentedCommands, EachIsRunHereOrSaysWhyNot) {
                                      "docs/tutorials/first_run.md",
                                      "docs/tutorials/your_checkpoint.md",
                                      "docs/tutorials/eight_gpus.md",
+                                     "docs/tutorials/one_large_node.md",
                                      "docs/tutorials/two_hosts.md"};
   const std::set<std::string> install = {"README.md", "docs/install.md"};  // or build, or take minutes
   for (const std::string& document : all_documents())
@@ -322,6 +323,13 @@ TEST(DocumentedCommands, OfEightGpus) {
   const fs::path folder = workplace("eight");
   make_files_of("docs/tutorials/eight_gpus.md", folder);
   run_all(folder, commands_of("docs/tutorials/eight_gpus.md"));
+}
+
+TEST(DocumentedCommands, OfOneLargeNode) {
+  if (names_of("device").count("cuda") == 0) GTEST_SKIP() << "there is no device cuda";
+  const fs::path folder = workplace("node");
+  make_files_of("docs/tutorials/one_large_node.md", folder);
+  run_all(folder, commands_of("docs/tutorials/one_large_node.md"));
 }
 
 TEST(DocumentedCommands, OfTwoHosts) {
