@@ -178,6 +178,9 @@ TEST(Drives, NoMoreIsMovedThanEachUpdateNeeds) {
   EXPECT_EQ(moved({"precision.compute=bf16"}), 24);
   EXPECT_EQ(moved({"precision.compute=bf16", "precision.master=split"}), 20);
   EXPECT_EQ(moved({"precision.compute=bf16", "precision.moments=bf16"}), 16);
+  EXPECT_LE(moved({"precision.compute=bf16", "precision.master=split", "precision.moments=8bit",
+                   "model.hidden=128"}),
+            8.5);
   EXPECT_EQ(moved({}), 16) << "an fp32 parameter is its own master copy";
 }
 
