@@ -90,9 +90,9 @@ class Executor {
   const PlanMemory& memory() const { return memory_; }
 
   // Lets the queues run step 0, 1, 2, ... in turn. At most Plan::staging_copies steps may be started and not
-  // finished: that many have staged values. Where steps overlap, `round` says where it stands in their row:
-  // depth() rounds behind a step's own, in which others are started or none, must be started before it is
-  // finished.
+  // finished: that many have staged values. `round` says where it stands in a row of steps that overlap, or
+  // of a text. Where steps overlap, depth() rounds behind a step's own, in which others are started or none,
+  // must be started before it is finished.
   void start_step(Round round = Round::going_on);
   std::int32_t depth() const { return depth_; }
   // Blocks the caller until the earliest step that is not finished is done; raises what went wrong in it.

@@ -141,9 +141,9 @@ struct Wait {
   std::int32_t steps_ago = 0;  // 0: of this iteration, 1: of the one before
 };
 
-// Position of an iteration in a row of overlapping steps. An iteration has the first calls of its step, and
-// between them the last calls of earlier steps (Call::behind). The first iterations of a row lack earlier
-// steps, and in the last ones no step begins.
+// Position of an iteration in a row of steps: those that overlap, or those of a text. If steps overlap, an
+// iteration has the first calls of its step, and between them the last calls of earlier steps (Call::behind).
+// The first iterations of a row lack earlier steps, and in the last ones no step begins.
 struct Round {
   static constexpr std::int32_t many = 255;
   std::int32_t before = many;  // iterations of its row before it, at most `many`
