@@ -229,7 +229,7 @@ const std::string_view page_script = R"prun_js(@script@)prun_js";
 ]])
 endfunction()
 
-# The verbs of a program in the order of its help: each brings its commands by VERB_verb(), of tools/*/VERB_verb.cpp.
+# The verbs of a program in the order of its help: each brings its commands by VERB_verb(), of a file in tools/*/.
 # `left_out` is what it says of those that it has not.
 function(prun_generate_verb_table output left_out)
   set(declarations "")

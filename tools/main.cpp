@@ -4,11 +4,10 @@
 #include <exception>
 #include <new>
 
-#include "base/process_limits.hpp"
+#include "base/machine.hpp"
 #include "cli/command_table.hpp"
-#include "cli/foreign_verbs.hpp"
 #include "cli/output.hpp"
-#include "plugin/in_plugin.hpp"
+#include "plugin/border.hpp"
 #include "prun/error.hpp"
 
 namespace {

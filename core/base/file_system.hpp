@@ -5,10 +5,13 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
 namespace prun {
+
+// ------------------------------------------------------------------- file system
 
 // Owns an open file; closes it at the end.
 class FileDescriptor {
@@ -53,5 +56,12 @@ FileDescriptor open_folder(const std::filesystem::path& folder);
 
 // Says whether the path still names the open file.
 bool names(const std::filesystem::path& path, const FileDescriptor& open);
+
+// ------------------------------------------------------------------- near path
+// Guesses what a user may have meant who names a file or folder that does not exist.
+
+// Returns "; did you mean 'runs/first'?", from what lies in the same folder, the run of that name in runs, or
+// empty.
+std::string did_you_mean_beside(const std::filesystem::path& missing);
 
 }  // namespace prun

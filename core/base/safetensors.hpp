@@ -1,6 +1,6 @@
 // Safetensors files: a checked reader over a memory map, and a writer that streams.
 //
-// The reader enforces every rule of the format (safetensors_format.hpp) before it hands out a single span,
+// The reader enforces every rule of the format (safetensors.cpp) before it hands out a single span,
 // and is stricter than the reference reader in four points: the header starts with '{' at once and is padded
 // with spaces only; a name occurs once at each level; `__metadata__` is an object if it is there; extents
 // fit in 63 bits.

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace prun {
+
+// ------------------------------------------------------------------- text
 
 struct CodePoint {
   char32_t value = 0;
@@ -49,5 +54,34 @@ std::string size_text(double bytes);
 
 // Matches "*" with any run of letters, "?" with one.
 bool glob_match(std::string_view pattern, std::string_view text);
+
+// ------------------------------------------------------------------- hub name
+// Knows names of a hub of models, as people write them where prun takes a folder.
+
+// Returns what to do where a path that is not there looks like OWNER/NAME of a hub; it is empty for others.
+std::string fetch_advice(const std::filesystem::path& missing);
+
+// ------------------------------------------------------------------- format
+// Formats as printf does, into a text.
+
+// Formats at most 255 letters.
+template <class... Values>
+std::string format(const char* pattern, Values... values) {
+  char text[256];
+  std::snprintf(text, sizeof text, pattern, values...);
+  return text;
+}
+
+// ------------------------------------------------------------------- utc
+// Writes points in time as people read them, the same on every host.
+
+// Returns a text such as "2026-11-22T18:28:23Z", or "?" for what is no time.
+inline std::string utc_text(std::time_t seconds) {
+  std::tm parts{};
+  char text[40];
+  if (!::gmtime_r(&seconds, &parts) || std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
+    return "?";
+  return text;
+}
 
 }  // namespace prun

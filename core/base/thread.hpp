@@ -2,6 +2,8 @@
 // several.
 #pragma once
 
+#include <signal.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -15,6 +17,8 @@
 #include "prun/error.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- thread
 
 // Starts a thread; `what` says what it is for: "queue 'dp'".
 template <class Thread = std::thread, class Body>
@@ -59,5 +63,24 @@ void share_out(std::size_t threads, std::size_t count, Body&& body) {
   }
   if (trouble) std::rethrow_exception(trouble);
 }
+
+// ------------------------------------------------------------------- signals blocked
+// Blocks all signals in threads and processes that are made while this lives, from their first instruction
+// on: signals are for those that were there before.
+
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
 
 }  // namespace prun

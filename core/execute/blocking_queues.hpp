@@ -8,9 +8,7 @@
 
 #include "execute/binding.hpp"
 #include "execute/rank_queues.hpp"
-#include "execute/save_gate.hpp"
-#include "execute/steps.hpp"
-#include "execute/watchers.hpp"
+#include "execute/ticket.hpp"
 
 namespace prun {
 

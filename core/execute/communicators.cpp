@@ -2,16 +2,97 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <set>
+#include <tuple>
 
 #include "base/narrow.hpp"
 #include "base/text.hpp"
-#include "execute/rank_devices.hpp"
 #include "plan/exchange_needs.hpp"
 #include "plugin/finding.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- queue comm
+
+std::vector<std::size_t> by_name(const std::vector<QueueInfo>& queues) {
+  std::vector<std::size_t> order(queues.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return queues[a].name < queues[b].name; });
+  return order;
+}
+
+AttachedMemory::~AttachedMemory() {
+  for (const QueueComm& queue : attached_) queue.comm->detach_memory(queue.communicator);
+}
+
+void AttachedMemory::attach(const QueueComm& queue, std::span<std::byte> memory, std::span<const CommOp> ops,
+                            void* stream) {
+  raise(
+      queue.comm->attach_memory(queue.communicator, memory.data(), static_cast<std::int64_t>(memory.size())));
+  attached_.push_back(queue);
+  connect(queue, ops, stream);
+}
+
+void AttachedMemory::connect(const QueueComm& queue, std::span<const CommOp> ops, void* stream) {
+  const std::vector<CommOp> once = distinct(ops);
+  raise(queue.comm->connect(queue.communicator, once.data(), static_cast<std::int64_t>(once.size()), stream));
+}
+
+std::vector<CommOp> distinct(std::span<const CommOp> ops) {
+  std::set<std::tuple<CommKind, Reduction, DType, std::int32_t, std::int64_t>> seen;
+  std::vector<CommOp> once;
+  for (const CommOp& op : ops)
+    if (seen.emplace(op.kind, op.reduction, op.dtype, op.peer, op.count).second) once.push_back(op);
+  return once;
+}
+
+// ------------------------------------------------------------------- rank devices
+
+DeviceInfo info_of(DeviceInterface& device) {
+  DeviceInfo info;
+  raise(device.info(&info));
+  return info;
+}
+
+DeviceInterface& keeper_of_counters(const Devices& devices) {
+  DeviceInterface* keeper = nullptr;
+  for (DeviceInterface* device : devices) {
+    const DeviceInfo info = info_of(*device);
+    if (!info.asynchronous) continue;
+    if (!keeper) keeper = device;
+    if (const DeviceInfo first = info_of(*keeper); first.kind.view() != info.kind.view())
+      throw_error(ErrorCode::unsupported, "cannot use devices '", first.name.view(), "' and '",
+                  info.name.view(),
+                  "' in one rank: both are asynchronous, and neither reaches the other's pinned memory; "
+                  "leave one of them out");
+  }
+  return keeper ? *keeper : *devices.front();
+}
+
+void check_poison(const Devices& devices) {
+  for (DeviceInterface* device : devices)
+    if (const DeviceInfo info = info_of(*device); !info.host_memory && !info.tier)
+      throw_error(ErrorCode::unsupported, "cannot apply run.poison on device '", info.name.view(),
+                  "': the host cannot write its memory; leave run.poison out");
+}
+
+void inform_devices(const Plan& plan, const Devices& devices, const std::vector<QueueComm>& comms) {
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    bool others = false, staged = false;
+    for (std::size_t q = 0; q < plan.queues.size(); ++q) {
+      const bool own = static_cast<std::size_t>(plan.queues[q].device) == d;
+      others |= !own || plan.queues[q].axis != no_axis;
+      staged |= own && comms[q].comm && comms[q].staged;
+    }
+    if (others) raise(devices[d]->waits_for_others(staged));
+  }
+}
+
 namespace {
+
+// ------------------------------------------------------------------- communicators
 
 // A comm plugin's exchange calls this: it uses one channel again and again.
 struct Meeting {

@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "base/thread.hpp"
-#include "execute/rank_devices.hpp"
-#include "execute/side_queue.hpp"
+#include "execute/communicators.hpp"
+#include "execute/device_memory.hpp"
 #include "ops/base_ops.hpp"
 #include "prun/checksum.hpp"
 

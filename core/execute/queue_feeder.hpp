@@ -7,6 +7,8 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -14,14 +16,15 @@
 #include <thread>
 #include <vector>
 
-#include "execute/counters.hpp"
+#include "execute/binding.hpp"
+#include "execute/device_memory.hpp"
 #include "execute/rank_queues.hpp"
-#include "execute/save_gate.hpp"
-#include "execute/steps.hpp"
-#include "execute/watchers.hpp"
-#include "plan/proof/feed_script.hpp"
+#include "execute/ticket.hpp"
+#include "plan/proof/events.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- queue feeder
 
 // ------------------------------------------------------------ gates
 
@@ -79,6 +82,61 @@ class QueueFeeder {
   SaveGate* const saves_;
   std::vector<FedPiece> script_;  // of the call that is fed
   std::thread thread_;
+};
+
+// ------------------------------------------------------------------- queue works
+// Holds what queues are given of their calls: works of launches, events for waits, stamps for measuring. It
+// owns what devices keep of them, and must outlive the queues, which may still hold work that needs it.
+
+class QueueWorks {
+ public:
+  // `apart` says that each launch is a work, whatever watches.
+  QueueWorks(const Watchers& watchers, bool apart) : watchers_(watchers), apart_(apart) {}
+
+  // These are called in this order; the queues' calls are bound.
+  void bind_waits(const RankQueues& queues);
+  void bind_works(const RankQueues& queues);
+  void bind_stamps(const RankQueues& queues);
+
+ private:
+  bool are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second, int side) const;
+  void bind_works(QueueRun& queue, int side);
+  const std::vector<BoundWork>& works_of(QueueRun& queue, const std::vector<const BoundPiece*>& pieces,
+                                         bool one_by_one);
+  void stamp_edges(const Plan& plan, QueueRun& queue);
+
+  const Watchers& watchers_;
+  const bool apart_;
+  std::deque<std::vector<Launch>> launches_;  // launches of calls that became one
+  std::deque<OwnedEvent> events_;
+  std::deque<OwnedStamp> stamps_;
+};
+
+// ------------------------------------------------------------------- late probes
+// Reports to probes on queues that run their work later. No thread of the host is present when it runs: the
+// device notes times, which are reported once a step is done, and its tickets say how far a queue has come.
+
+class LateProbes {
+ public:
+  // All of these must outlive the probes.
+  LateProbes(const RankQueues& queues, const Steps& steps, const Watchers& watchers)
+      : queues_(queues), steps_(steps), watchers_(watchers) {}
+
+  // Sets the clocks; it is called before the first step, once stamps are bound.
+  void set_clocks();
+  // Reports progress, while steps run, to probes that are live.
+  void report_progress();
+  // Reports a step that is done to the other probes.
+  void report_step(std::int64_t round) const;
+
+ private:
+  void report_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) const;
+  bool report_progress(QueueRun& queue) const;
+
+  const RankQueues& queues_;
+  const Steps& steps_;
+  const Watchers& watchers_;
+  std::map<const DeviceInterface*, double> clocks_;  // clock of probes at the moment when a device's is 0
 };
 
 }  // namespace prun

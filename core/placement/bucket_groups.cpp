@@ -1,13 +1,216 @@
 #include "placement/bucket_groups.hpp"
 
+#include <algorithm>
+#include <set>
+
+#include "ops/base_ops.hpp"
 #include "placement/pack_whole.hpp"
-#include "placement/single_ops.hpp"
-#include "placement/summand_exchanges.hpp"
-#include "program/gathered_codes.hpp"
+#include "program/fp8_data.hpp"
 #include "prun/block_codes.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- single sums
+
+bool SingleSums::is_replaced(const Bucket& bucket, Id id) const {
+  const Op& op = program_.op(id);
+  if (!op.exchanges_in_place() || op.exchange()->reduction != Reduction::sum) return false;
+  const AxisId axis = program_.axis_of(id);
+  return packing_.sums_codes(bucket) || is_over(bucket, axis) || stands_in_front(bucket, axis);
+}
+
+// Returns true for an axis in front of the bucket's in the mesh. Its ranks are further apart, so it sums
+// shards rather than full gradients.
+bool SingleSums::stands_in_front(const Bucket& bucket, AxisId axis) const {
+  return packing_.parts(bucket) > 1 && axes_of(axis).back() < axes_of(bucket.axis).front();
+}
+
+std::string SingleSums::summed_behind(const Bucket& bucket, Id gradient) const {
+  std::set<AxisId> axes;
+  for (const Id id : program_.segment(bucket.segment).ops(FunctionKind::reduce))
+    if (is_replaced(bucket, id) && !is_over(bucket, program_.axis_of(id)) && is_of(id, gradient))
+      axes.insert(program_.axis_of(id));
+  std::string text;
+  for (const AxisId behind : axes) text += "summed over " + program_.mesh().name(behind) + ";";
+  return text;
+}
+
+// Returns true if the op sums the gradient, or its cast to another type.
+bool SingleSums::is_of(Id sum, Id gradient) const {
+  if (program_.op(sum).operands[0] == gradient) return true;
+  const std::vector<Id> casts = casts_around(sum);
+  return std::any_of(casts.begin(), casts.end(),
+                     [&](Id id) { return program_.op(id).operands[0] == gradient; });
+}
+
+std::vector<Id> SingleSums::casts_around(Id sum) const {
+  const Id summed = program_.op(sum).operands[0];
+  std::vector<Id> casts = program_.segment(program_.op(sum).segment).ops(FunctionKind::reduce);
+  std::erase_if(casts, [&](Id id) {
+    const Op& op = program_.op(id);
+    return !op.def->converts || (op.operands[0] != summed && op.operands[1] != summed);
+  });
+  return casts;
+}
+
 namespace {
+
+// ------------------------------------------------------------------- single ops
+
+std::set<Id> gradients_of(const Program& program, const Bucket& bucket) {
+  std::set<Id> gradients;
+  for (const Id id : bucket.parameters) gradients.insert(program.value(id).gradient);
+  return gradients;
+}
+
+// Returns a copy: the caller removes ops.
+std::vector<Id> ops_of(const Program& program, const Bucket& bucket, FunctionKind function) {
+  return program.segment(bucket.segment).ops(function);
+}
+
+}  // namespace
+
+Id touched_by(const Program& program, Id op, const std::set<Id>& gradients) {
+  for (const Id operand : program.op(op).operands)
+    if (gradients.count(operand) != 0) return operand;
+  return none;
+}
+
+std::set<AxisId> SingleOps::remove(const Bucket& bucket) const {
+  remove_each(bucket, FunctionKind::zero, [](const Op& op) { return op.def->clears; });
+  remove_each(bucket, FunctionKind::norm,
+              [](const Op& op) { return op.is(base_ops::sum_squares) || op.is(base_ops::summand_squares); });
+  const std::set<Id> gradients = gradients_of(program_, bucket);
+  std::vector<Id> sums = ops_of(program_, bucket, FunctionKind::reduce);
+  for (const Id id : sums) check_sums_or_casts(id, gradients);
+  std::erase_if(sums, [&](Id id) { return !SingleSums(packing_).is_replaced(bucket, id); });
+  std::set<AxisId> behind;
+  for (const Id id : sums) {
+    const AxisId axis = program_.axis_of(id);
+    if (remove_sum(id, gradients) && !is_over(bucket, axis)) behind.insert(axis);
+  }
+  return behind;
+}
+
+// Expects one such op for each gradient.
+template <class Expected>
+void SingleOps::remove_each(const Bucket& bucket, FunctionKind function, Expected&& expected) const {
+  const std::set<Id> gradients = gradients_of(program_, bucket);
+  std::set<Id> done;
+  for (const Id id : ops_of(program_, bucket, function)) {
+    const Id gradient = touched_by(program_, id, gradients);
+    if (gradient == none) continue;
+    if (!expected(program_.op(id)) || !done.insert(gradient).second) refuse(id, gradient);
+    program_.erase_op(id);
+  }
+}
+
+void SingleOps::refuse(Id id, Id gradient) const {
+  const Op& op = program_.op(id);
+  throw_error(ErrorCode::unsupported, "cannot run op '", op.kind(), "' in ", name_of(op.function),
+              " of segment '", program_.segment(op.segment).name, "': a strategy added it for '",
+              program_.value(gradient).name, "', which is sharded over axis '",
+              program_.mesh().name(folded(packing_.axes)),
+              "'; leave it out, or the strategy that shards state");
+}
+
+void SingleOps::check_sums_or_casts(Id id, const std::set<Id>& gradients) const {
+  const Id gradient = touched_by(program_, id, gradients);
+  const Op& op = program_.op(id);
+  if (gradient != none && !op.exchanges_in_place() && !op.def->converts) refuse(id, gradient);
+}
+
+// Removes a sum and the casts around it. Returns true if it sums one of these gradients.
+bool SingleOps::remove_sum(Id sum, const std::set<Id>& gradients) const {
+  const Id segment = program_.op(sum).segment, summed = program_.op(sum).operands[0];
+  bool ours = gradients.count(summed) != 0;
+  const std::vector<Id> casts = SingleSums(packing_).casts_around(sum);
+  for (const Id id : casts) ours |= gradients.count(program_.op(id).operands[0]) != 0;
+  if (!ours) return false;
+  program_.erase_op(sum);
+  const std::vector<Id>& left = program_.segment(segment).ops(FunctionKind::reduce);
+  const bool summed_elsewhere = std::any_of(left.begin(), left.end(), [&](Id id) {
+    return program_.op(id).exchanges_in_place() && program_.op(id).operands[0] == summed;
+  });
+  for (const Id id : casts)
+    if (gradients.count(summed) == 0 && !summed_elsewhere) program_.erase_op(id);
+  return true;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- summand exchanges
+
+constexpr AttrValue signs{"bits", 1};
+
+}  // namespace
+
+void SummandExchanges::insert() {
+  const std::vector<Id> ops = program_.segment(bucket_.segment).ops(FunctionKind::update);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const Op op = program_.op(ops[i]);
+    if (!op.has_attr("summands") || op.operands.front() != bucket_.own_gradients) continue;
+    PRUN_CHECK(i + 1 < ops.size(), "nobody reads what op '", op.kind(), "' makes");
+    program_.set_attr(ops[i], "summands", static_cast<double>(summands_));
+    const Id summand = op.operands.back(), sum = sum_of(summand, ops[i + 1]);
+    program_.replace_in(std::span(ops).subspan(i + 1), summand, sum);
+  }
+}
+
+Id SummandExchanges::sum_of(Id summand, Id before) {
+  const DType type = program_.value(summand).dtype;
+  const AttrValue decoded[] = {signs, {"to", static_cast<double>(type)}}, axis[] = {axis_attr(axis_)};
+  Id codes = encoded(summand, add_error("error", summand, true), before);
+  if (!is_alone()) {
+    codes = add(base_ops::swap_summands, {codes}, axis, before);
+    lay_in_parts(codes);
+  }
+  const Id part = add(base_ops::sum_decoded, {codes}, decoded, before);
+  if (!is_alone()) lay_in_parts(part);
+  codes = encoded(part, add_error("sum_error", part, false), before);
+  if (!is_alone()) {
+    lay_in_parts(codes);
+    const AttrValue along[] = {axis_attr(axis_), {"dim", 0}, {"parts", static_cast<double>(summands_)}};
+    codes = add(base_ops::all_gather, {codes}, along, before);
+    program_.value(codes).placement.assign(program_.mesh().size(), {});
+  }
+  return add(base_ops::decode, {codes}, decoded, before);
+}
+
+// The error of a step that is not kept is dropped with the step.
+Id SummandExchanges::encoded(Id numbers, Id error, Id before) {
+  return add(base_ops::encode_onward, {numbers, error, program_.runtime("keep")}, std::span(&signs, 1),
+             before);
+}
+
+Id SummandExchanges::add(const char* kind, std::initializer_list<Id> inputs, std::span<const AttrValue> attrs,
+                         Id before) {
+  return program_.add_op_creating(bucket_.segment, FunctionKind::update, Part::input, kind,
+                                  std::span(inputs.begin(), inputs.size()), attrs, before)[0];
+}
+
+// Adds the error of quantization. `of_ranks`: one for each rank, otherwise one for the rank's shard.
+Id SummandExchanges::add_error(const char* name, Id like, bool of_ranks) {
+  Value error;
+  error.name = detail::concat("bucket.", number_, ".", name);
+  error.role = Role::state;
+  error.dtype = OpShape::statistics(program_.value(like).dtype);
+  error.segment = bucket_.segment;
+  error.dims = {{"packed", bucket_.elements}};
+  error.placement.resize(program_.mesh().size());
+  error.starts_anew = "precision.reduce";
+  if (of_ranks) error.dims.insert(error.dims.begin(), {"ranks", summands_});
+  if (!is_alone())
+    for (const AxisId axis : axes_of(axis_))
+      error.placement[axis] = AxisPlacement::sharded(of_ranks ? Name("ranks") : Name("packed"));
+  return program_.add_value(std::move(error));
+}
+
+void SummandExchanges::lay_in_parts(Id id) { program_.value(id).placement = shards_over(program_, axis_); }
+
+namespace {
+
+// ------------------------------------------------------------------- bucket groups
 
 // Checks that each rank's shard consists of unbroken blocks of code_block neighbours.
 void check_keeps_blocks(const Program& program, Id parameter) {

@@ -12,8 +12,7 @@
 #include <set>
 
 #include "ops/base_ops.hpp"
-#include "placement/axis_state.hpp"
-#include "placement/op_choice.hpp"
+#include "placement/axis_sums.hpp"
 
 namespace prun {
 namespace {

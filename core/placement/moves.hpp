@@ -13,6 +13,8 @@
 
 namespace prun {
 
+// ------------------------------------------------------------------- moves
+
 // ------------------------------------------------------------ leaving gradients
 
 // Offloads gradients. A gradient is accumulated in memory that layers reuse. In `reduce` it is summed over
@@ -89,5 +91,14 @@ class LeavingGradients {
 
 // Runs after phase `memory`. Throws an Error that names what cannot be stored as requested, and why.
 void derive_moves(Program& program, const MoveRules& rules);
+
+// ------------------------------------------------------------------- saved moves
+// Offloads activations: what backward reads of a segment's forward is stored elsewhere in between
+// (`activations = "host"`). Example: with `host:60, device:40` the largest saved tensor goes to the host, the
+// next to whichever place is then further below its share. `put_away` copies it after forward, `bring_back`
+// fetches it before backward.
+
+// Runs after devices have lowered the program, which decides what backward reads.
+void derive_saved_moves(Program& program);
 
 }  // namespace prun

@@ -7,10 +7,7 @@
 #include "ops/base_ops.hpp"
 #include "placement/bucket_groups.hpp"
 #include "placement/pack_whole.hpp"
-#include "placement/packing.hpp"
-#include "placement/single_ops.hpp"
-#include "placement/summand_exchanges.hpp"
-#include "program/gathered_codes.hpp"
+#include "program/fp8_data.hpp"
 #include "prun/block_codes.hpp"
 #include "prun/fp8_squares.hpp"
 

@@ -9,10 +9,7 @@
 #include <vector>
 
 #include "ops/base_ops.hpp"
-#include "placement/axis_state.hpp"
 #include "placement/axis_sums.hpp"
-#include "placement/direct_exchanges.hpp"
-#include "placement/op_choice.hpp"
 #include "placement/split_ops.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"

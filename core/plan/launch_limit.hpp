@@ -1,4 +1,5 @@
-// Limits the kernels of a step, since planning takes time and memory for each.
+// Limits the kernels of a step, since planning takes time and memory for each. Example: 100 layers of 20 ops,
+// forward and backward, are 4,000 kernels a microbatch, so 2,000 microbatches reach the limit.
 #pragma once
 
 #include "program/step_program.hpp"

@@ -1,9 +1,47 @@
 #include "plan/plan.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
+#include "base/text.hpp"
+#include "plan/offsets.hpp"
+
 namespace prun {
+
+// ------------------------------------------------------------------- arena
+
+std::int64_t Memory::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
+
+std::int64_t Layout::bytes_in_memory() const {
+  std::int64_t bytes = 0;
+  for (const Range& range : ranges)
+    if (range.place.space != Space::disk) bytes += range.bytes();
+  return bytes;
+}
+
+// Transfers of drives read and write host memory too.
+std::int64_t Layout::alignment_in(const Range& range) const {
+  const bool drives = std::any_of(ranges.begin(), ranges.end(),
+                                  [](const Range& other) { return other.place.space == Space::disk; });
+  return drives && range.place.space != Space::device ? drive_alignment : alignment;
+}
+
+const Layout::Range* Layout::find(std::int64_t offset, std::int64_t bytes) const {
+  for (const Range& range : ranges)
+    if (range.begin <= offset && offset + bytes <= range.begin + range.bytes()) return &range;
+  return nullptr;
+}
+
+std::int32_t range_of(Layout& layout, MemoryPlace place) {
+  const auto found = std::find_if(layout.ranges.begin(), layout.ranges.end(),
+                                  [&](const Layout::Range& range) { return range.place == place; });
+  const auto at = static_cast<std::int32_t>(found - layout.ranges.begin());
+  if (found == layout.ranges.end()) layout.ranges.emplace_back().place = place;
+  return at;
+}
+
+// ------------------------------------------------------------------- plan
 
 std::span<const PlannedStep> Plan::steps(const Call& call) const {
   const PlannedFunction& function = functions[call.function];
@@ -123,6 +161,55 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
     case IndexedBy::nothing: break;
   }
   return -1;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- call text
+
+std::string exchange_name(const Plan& plan, const Call& call) {
+  const std::span<const PlannedStep> steps = plan.steps(call);
+  double bytes = 0;
+  for (const PlannedStep& step : steps) bytes += step.exchange->count * size_of(step.exchange->dtype);
+  const std::string times = steps.size() > 1 ? std::to_string(steps.size()) + " x " : "";
+  return times + name_of(steps.front().exchange->kind) + " " + plan.queues[call.queue].name + " " +
+         size_text(bytes);
+}
+
+}  // namespace
+
+std::string call_text(const Program& program, const Plan& plan, const Call& call) {
+  const PlannedFunction& function = plan.functions[call.function];
+  const Instance& instance = plan.instances[call.instance];
+  const SegmentData& segment = program.segment(instance.segment);
+  std::string text = detail::concat(name_of(function.kind), ' ', segment.name);
+  if (segment.repeat > 1) text += detail::concat('.', instance.layer);
+  if (function.joins.size() > 1) text += detail::concat(" and ", function.joins.size() - 1, " more");
+  if (call.microbatch >= 0) text += detail::concat(" mb ", call.microbatch);
+  return text;
+}
+
+std::string call_name(const Program& program, const Plan& plan, const Call& call) {
+  const std::span<const PlannedStep> steps = plan.steps(call);
+  if (!steps.empty() && steps.front().exchange) return exchange_name(plan, call);
+  return call_text(program, plan, call);
+}
+
+// ------------------------------------------------------------------- base program
+
+void make_room(Plan& plan, const Plan& above) {
+  for (std::size_t r = 0; r < above.layout.ranges.size(); ++r) {
+    const Layout::Range& needs = above.layout.ranges[r];
+    if (r == plan.layout.ranges.size()) {
+      Layout::Range& fresh = plan.layout.ranges.emplace_back();
+      fresh.place = needs.place;
+      fresh.begin = needs.begin;
+    }
+    Layout::Range& has = plan.layout.ranges[r];
+    const std::int64_t more = std::max<std::int64_t>(0, needs.bytes() - has.bytes());
+    has.memory.bytes[Region::others] += more;
+    plan.layout.memory.bytes[Region::others] += more;
+  }
 }
 
 }  // namespace prun

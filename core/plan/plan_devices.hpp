@@ -10,10 +10,13 @@
 #include <vector>
 
 #include "base/numbered.hpp"
+#include "program/step_program.hpp"
 #include "prun/device.hpp"
 #include "prun/program.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- plan devices
 
 struct OfferedKernel {
   const KernelDef* def = nullptr;  // null if there is none
@@ -51,5 +54,14 @@ struct Lowering {
   std::int64_t fence_in(Space space) const { return space == Space::disk ? 0 : fence; }
 };
 inline constexpr std::int64_t fence_bytes = 1024;  // size of a fence, if there are any
+
+// ------------------------------------------------------------------- op refusal
+// Errors about ops that cannot be planned.
+
+template <class... Parts>
+[[noreturn]] void refuse_op(const Program& program, const Op& op, const Parts&... parts) {
+  throw_error(ErrorCode::bad_input, "segment '", program.segment(op.segment).name, "', op '", op.kind(),
+              "': ", detail::concat(parts...));
+}
 
 }  // namespace prun

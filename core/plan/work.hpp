@@ -6,10 +6,13 @@
 #include <vector>
 
 #include "base/numbered.hpp"
+#include "plan/plan.hpp"
 #include "program/step_program.hpp"
 #include "prun/schedule.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- work
 
 // Without a pipeline, one chunk has all instances.
 struct ChunkWork {
@@ -67,5 +70,65 @@ Work vertical_work(const Program& program, std::int64_t microbatches);
 Work side_by_side_work(const Program& program, std::int64_t microbatches, std::int32_t lanes);
 // Returns the same work without backward.
 Work forward_work(Work work);
+
+// ------------------------------------------------------------------- instances
+// Lists the layers that a rank holds, in the order in which a microbatch passes them. Example: stage 1 of 2
+// of a GPT with four layers holds a receive stub (for layer 1), layers 2 and 3, and the head.
+
+// Returns all layers of the model.
+Numbered<Instance> chain_of(const Program& program);
+
+// Fills plan.instances and plan.chunks. Returns the first instance of each segment; -1: this rank has none.
+std::vector<std::int32_t> make_instances(const Program& program, const Work& work, Plan& plan);
+
+// Returns those instances of the chain that a rank holds, without receive stubs.
+std::vector<std::int32_t> held_instances(const Plan& plan);
+
+// ------------------------------------------------------------------- carried spans
+// Finds the layers over which each carried value is needed: from its segment to its last reader. Example: an
+// encoder output of layer 3, read by layers 5 to 9, crosses the boundary before layers 4 to 9.
+
+struct CarriedSpan {
+  CarriedValue of;
+  std::int32_t from = 0, last = 0;  // instances of the chain
+
+  // Returns true if the value crosses the boundary before that layer.
+  bool crosses(std::int32_t instance) const { return from < instance && instance <= last; }
+  // Returns true if layers [begin, end) use the value or pass it on.
+  bool meets(std::int32_t begin, std::int32_t end) const { return from < end && begin <= last; }
+
+  // Returns true if the value arrives with a chunk's input: if the rank does not have it yet. Its gradient
+  // returns over every boundary between ranks, so that contributions are added in the order of backward.
+  bool arrives(const Work& work, const ChunkWork& chunk) const {
+    return gradient_leaves(work, chunk) && chunk.held <= from;
+  }
+  bool leaves(const Work& work, const ChunkWork& chunk) const {
+    return gradient_arrives(work, chunk) && chunk.held_by_next <= from;
+  }
+  bool gradient_leaves(const Work& work, const ChunkWork& chunk) const {
+    return crosses(chunk.first) && chunk.from >= 0 && chunk.from != work.coordinate;
+  }
+  bool gradient_arrives(const Work& work, const ChunkWork& chunk) const {
+    return crosses(chunk.last) && chunk.to >= 0 && chunk.to != work.coordinate;
+  }
+};
+
+std::vector<CarriedSpan> carried_spans(const Program& program);
+
+// ------------------------------------------------------------------- nominal time
+// Estimates the time of a step without measurements, to order calls. Example: with batch.interleave, whether
+// microbatch 1's attention or microbatch 0's MLP runs first depends on these times.
+
+// Returns the same on all ranks, which a measured time would not be. Nothing reported to users depends on it.
+double nominal_seconds(const Program& program, const PlannedStep& step);
+
+// ------------------------------------------------------------------- older parameters
+// Functions that read older versions of parameters (schedules `2bw` and `pipedream`). Example: on stage 0 of
+// 3 `pipedream` runs forward with `weight.before2`, two updates old.
+
+bool reads_before(const Program& program, const PlannedFunction& function);
+
+// Makes a function read parameters that are so many updates old; 0: current ones.
+void read_with_age(const Program& program, const Plan& plan, std::int64_t updates, PlannedFunction& function);
 
 }  // namespace prun

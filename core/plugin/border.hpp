@@ -2,13 +2,69 @@
 // plugin returns is reported under its name, and so is an end of the process that it causes.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "plugin/in_plugin.hpp"
 #include "prun/plugin.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- in plugin
+// Tracks which plugin's code a thread runs. A plugin that ends the process is named: with exit(), by a
+// signal, or by an uncaught exception.
+
+inline constexpr const char* in_apply = "in apply()";  // place of a strategy's call
+inline constexpr const char* in_open = "in open()";    // place of a data plugin's call
+
+class InPlugin {
+ public:
+  // Takes texts such as "strategy plugin 'zero'", "in apply()"; both must outlive it.
+  InPlugin(const char* plugin, const char* where) noexcept;
+  ~InPlugin();
+  InPlugin(const InPlugin&) = delete;
+  InPlugin& operator=(const InPlugin&) = delete;
+
+  // Returns the call of this thread, or null if it runs no plugin's code.
+  static const InPlugin* current() noexcept;
+  const char* plugin() const noexcept { return plugin_; }
+  const char* where() const noexcept { return where_; }
+  // Returns a number that no other call of the process has; depth_of() it is how many calls the thread is in.
+  std::uint64_t number() const noexcept { return number_; }
+
+ private:
+  const char* plugin_;
+  const char* where_;
+  const InPlugin* before_;
+  const std::uint64_t number_;
+};
+
+// Returns the depth: the outermost call has depth 1. Depths of 255 and more are all 255.
+constexpr std::size_t depth_of(std::uint64_t number) { return number & 0xff; }
+
+// Returns the innermost calls into plugins that threads are in, by place: their numbers, or 0. With more than
+// 256 threads, some have no place.
+std::vector<std::uint64_t> calls_into_plugins();
+
+struct PluginAndWhere {
+  std::string plugin, where;
+};
+// Describes the call with that number; returns nothing if it has ended, or another is within it.
+std::optional<PluginAndWhere> call_into_plugin(std::size_t place, std::uint64_t number);
+
+// Ensures, while it lives, that the process cannot end in a plugin's code without a sentence on stderr and an
+// exit code that says so. A process has one, in main().
+class UntimelyEndWatch {
+ public:
+  UntimelyEndWatch();
+  ~UntimelyEndWatch();
+  UntimelyEndWatch(const UntimelyEndWatch&) = delete;
+  UntimelyEndWatch& operator=(const UntimelyEndWatch&) = delete;
+};
+
+// ------------------------------------------------------------------- border
 
 // Puts "strategy plugin 'zero': " before the message of a Status.
 Status under_name(const std::string& plugin, const Status& status) noexcept;
@@ -297,6 +353,40 @@ class Border<CommInterface> final : public CommInterface, private BorderCalls<Co
     return call("in needs()", &I::needs, op, rank, size, needs);
   }
   Status examine(Text* lines) noexcept override { return call("in examine()", &I::examine, lines); }
+};
+
+// ------------------------------------------------------------------- plugin lines
+// Takes what plugins log with log_line(), from any thread. It goes to a collector if there is one, otherwise
+// to stderr.
+
+// Leaves strategies' lines to other processes. A program is written as often as the planner tries something:
+// what a strategy logs in apply() is reported once, and not at all by a process that leaves it to another
+// one. So is what data plugins log when they are opened, once to each collector of lines.
+void leave_applying_to_others();
+
+// Leaves out, while it lives, what data plugins log when this thread opens them: training opens them once
+// more, and reports it.
+class OpenedUnsaid {
+ public:
+  OpenedUnsaid();
+  ~OpenedUnsaid();
+  OpenedUnsaid(const OpenedUnsaid&) = delete;
+  OpenedUnsaid& operator=(const OpenedUnsaid&) = delete;
+};
+
+// Returns the calls that a plugin gets when it is loaded.
+const HostApi& host_api();
+
+// Collects lines from now on; what is left at the end goes to stderr. There is one at a time.
+class PluginLines {
+ public:
+  PluginLines();
+  ~PluginLines();
+  PluginLines(const PluginLines&) = delete;
+  PluginLines& operator=(const PluginLines&) = delete;
+
+  // Returns the lines since the last call, such as "comm plugin 'ucx': uses shared memory".
+  std::vector<std::string> take();
 };
 
 }  // namespace prun

@@ -8,9 +8,9 @@
 #include <tuple>
 
 #include "base/text.hpp"
-#include "plugin/compatibility.hpp"
+#include "plugin/loader.hpp"
+#include "plugin/note.hpp"
 #include "plugin/traits.hpp"
-#include "plugin/trust.hpp"
 #include "prun/plugin.hpp"
 
 namespace prun {

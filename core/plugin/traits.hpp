@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "plugin/note.hpp"
+#include "prun/options.hpp"
 #include "prun/strategy.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- traits
 
 // Lists the phases of strategies, in the order in which they work.
 inline constexpr std::array<std::string_view, phase_count> phases = [] {
@@ -48,7 +51,6 @@ struct TraitRule {
   std::string_view help;
 };
 
-// Returns all rules.
 std::span<const TraitRule> trait_rules();
 
 // Says what is wrong with a plugin's traits, as the end of a sentence about it; empty when nothing is.
@@ -61,9 +63,19 @@ std::string_view trait_of(const PluginNote& note, std::string_view key);
 std::vector<std::string_view> items_of_trait(std::string_view text);
 // Says whether one of the items of a list is this one.
 bool trait_lists(const PluginNote& note, std::string_view key, std::string_view item);
-// Says whether a strategy works in that phase.
 inline bool works_in(Phase phase, const PluginNote& strategy) {
   return trait_lists(strategy, "phase", name_of(phase));
+}
+
+// ------------------------------------------------------------------- options table
+// Makes the table of calls by which a plugin reads options, from a class that has one static function for
+// each.
+
+// Makes the table; `source` is passed to the functions, which do not change it.
+template <class Calls>
+OptionsApi options_table(const void* source) {
+  return {sizeof(OptionsApi), const_cast<void*>(source), Calls::integer,     Calls::number,    Calls::flag,
+          Calls::text,        Calls::list_size,          Calls::list_number, Calls::list_text, Calls::has};
 }
 
 }  // namespace prun

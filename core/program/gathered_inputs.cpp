@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "ops/base_ops.hpp"
-#include "program/fp8_factors.hpp"
+#include "program/fp8_products.hpp"
 #include "prun/block_codes.hpp"
 
 namespace prun {

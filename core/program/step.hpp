@@ -1,12 +1,15 @@
 // Adds what frames a step, and the values through which the host and a step exchange data.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "program/step_program.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- step
 
 struct StepOptions {
   double clip = 0;           // global norm limit; 0: none
@@ -76,5 +79,22 @@ void update_before_norm(Program& program);
 void update_at_once(Program& program);
 // Says whether updates do so: then a step that is not finite may have updated parameters.
 bool updates_before_norm(const Program& program);
+
+// ------------------------------------------------------------------- group losses
+// Adds losses of a training step by groups of targets, such as those of a data set or of a role of
+// conversations.
+
+// These name the input that says which group each target is of, and the sum by group, [1, groups, 2], beside
+// that of all.
+inline constexpr const char* groups_input = "groups";
+inline constexpr const char* group_sums = "step.losses";
+
+// Declares the groups; it is called before add_step().
+void declare_loss_groups(Program& program, std::int64_t groups);
+
+// Has every op that adds to the loss add to the sums as well. It is called once the model's heads stand in
+// the ops of their split form, before placement. Throws unsupported where an op adds to the loss that has no
+// such form.
+void sum_loss_by_group(Program& program);
 
 }  // namespace prun

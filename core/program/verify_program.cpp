@@ -2,7 +2,7 @@
 #include <set>
 
 #include "program/passes.hpp"
-#include "program/update_form.hpp"
+#include "program/update.hpp"
 
 namespace prun {
 namespace {

@@ -9,13 +9,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "prun/error.hpp"
-#include "recipe/catalog.hpp"
-#include "recipe/core_schema.hpp"
 #include "recipe/diagnostics.hpp"
-#include "recipe/node.hpp"
+#include "recipe/schema.hpp"
+#include "recipe/value.hpp"
+
+// ------------------------------------------------------------------- recipe
 
 namespace prun::recipe {
 
@@ -184,3 +186,51 @@ using recipe::Recipe;
 using recipe::RecipeSection;
 using recipe::Schema;
 }  // namespace prun
+
+namespace prun::recipe {
+
+// ------------------------------------------------------------------- placed
+// Shows errors that plugins and readers of files state about a section of the recipe at their place in it.
+
+// Marks an error that has line and caret already.
+class PlacedError final : public Error {
+ public:
+  using Error::Error;
+};
+
+// Throws, within a handler, the error with line and caret, of the key that it names first, or else of `key`.
+// Errors that the recipe's author cannot correct, or that are not of it, are thrown on as they are.
+[[noreturn]] void throw_placed(const RecipeSection& section, std::string_view key, const Error& error);
+
+// Returns what `body` returns; its errors are about that section, and if they name no other key of it, about
+// `key`.
+template <class Body>
+decltype(auto) in_section(const RecipeSection& section, Body&& body, std::string_view key = "plugin") {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const PlacedError&) {
+    throw;
+  } catch (const Error& error) {
+    throw_placed(section, key, error);
+  }
+}
+
+// ------------------------------------------------------------------- renamed keys
+// Lists settings of recipes that had another name once. A recipe that uses the old name is refused with the
+// new one; what a run or a checkpoint has stored is read as if it had the new one.
+
+struct RenamedKey {
+  std::string_view path, value;          // value as TOML; empty: any
+  std::string_view new_path, new_value;  // new_value is empty if values kept their meaning
+
+  // Returns "cannot read key 'run.changed': it is called 'run.allow_changed' now; rename it".
+  std::string refusal() const;
+};
+
+// Returns the rule for a setting by an old name, or null. `value` is TOML.
+const RenamedKey* find_renamed(std::string_view path, std::string_view value);
+
+// Returns a setting that was stored, a path and TOML, by the name that it has now.
+std::pair<std::string, std::string> stored_setting(const std::string& path, const std::string& value);
+
+}  // namespace prun::recipe

@@ -5,12 +5,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "recipe/diagnostics.hpp"
-#include "recipe/node.hpp"
+#include "recipe/value.hpp"
 
 namespace prun::recipe {
+
+// ------------------------------------------------------------------- recipe loader
 
 struct LoadedTree {
   Node root;  // tree without the `include` key
@@ -30,5 +33,14 @@ LoadedTree load_tree_from_text(std::string text, std::string name, Diagnostics& 
 // Returns what `[plugins] path` says, in the file or in `overrides`; problems are left to the full reading.
 std::vector<std::filesystem::path> plugin_paths(const std::filesystem::path& file,
                                                 std::span<const std::string> overrides);
+
+// ------------------------------------------------------------------- overrides
+// Puts single values over a recipe from outside: `--set optimizer.lr=3e-4`, and edits from code.
+
+// `source` is the override as the user wrote it: `prefix` (such as "--set "), then path=value. The value
+// stays bare text until a schema gives it a type. A path walks tables and, by index, lists:
+// `strategy.0.stage`. An index one past the end adds an item. Reports a malformed override.
+void apply_override(Node& root, const std::shared_ptr<const Source>& source, std::string_view prefix,
+                    Diagnostics& diagnostics);
 
 }  // namespace prun::recipe

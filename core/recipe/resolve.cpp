@@ -9,9 +9,8 @@
 
 #include "base/text.hpp"
 #include "prun/error.hpp"
-#include "recipe/renamed_keys.hpp"
-#include "recipe/suggest.hpp"
-#include "recipe/typed_value.hpp"
+#include "recipe/diagnostics.hpp"
+#include "recipe/schema.hpp"
 
 namespace prun::recipe {
 

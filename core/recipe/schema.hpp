@@ -10,15 +10,20 @@
 // are blank or start with # are skipped.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "recipe/diagnostics.hpp"
 #include "recipe/value.hpp"
 
 namespace prun::recipe {
+
+// ------------------------------------------------------------------- schema
 
 enum class Presence : std::uint8_t { has_default, required, optional };
 
@@ -61,5 +66,56 @@ bool keys_collide(std::string_view a, std::string_view b);
 std::string describe_default(const Option& option);
 // Returns a text such as "1..4096", "one of constant, linear, cosine", or an empty one.
 std::string describe_range(const Option& option);
+
+// ------------------------------------------------------------------- typed value
+// Gives one written value its declared type, or says why it cannot have it.
+
+// Checks type, range and choices; `subject` names the option in messages: "'lr' in [optimizer]".
+std::optional<Value> convert(const Node& node, const Option& option, std::string_view subject,
+                             Diagnostics& diagnostics);
+
+// ------------------------------------------------------------------- core schema
+// Lists the sections of a recipe and the options the core itself reads. A new section is one entry in
+// schema.cpp.
+
+struct SectionRule {
+  std::string name;           // name such as "optimizer"; "optimizer.group" lies inside another section
+  bool list = false;          // whether it is written as [[strategy]] rather than [model]
+  std::string plugin_kind;    // kind of the plugin that `plugin` names, whose options it takes; or empty
+  std::string value_kind;     // kind of the plugins that every non-empty value names; or empty
+  bool at_least_one = false;  // for a list: an absent section is one item, all defaults
+  std::string help;
+  Schema schema;
+  // In a section such as [comm.ucx], each table has the options of the plugin of this kind that it is named
+  // after; or it is empty.
+  std::string table_kind;
+
+  // Returns a label such as "[model]" or "[[strategy]]".
+  std::string label() const { return list ? "[[" + name + "]]" : "[" + name + "]"; }
+};
+
+// Returns the sections in the order in which a recipe is printed. An enclosing section comes before what is
+// inside it.
+std::span<const SectionRule> core_sections();
+
+// ------------------------------------------------------------------- catalog
+// Tells the recipe code which plugins there are. The code that knows the plugins (or a test) fills it in.
+
+struct PluginCatalog {
+  // Returns the options of a plugin, or null if there is no such plugin. Throws Error if there is one that
+  // cannot be used; its message then becomes a problem of the recipe. The schema is copied before the next
+  // call.
+  std::function<const Schema*(std::string_view kind, std::string_view name)> schema;
+  // Returns all known names of a kind, for suggestions and references.
+  std::function<std::vector<std::string>(std::string_view kind)> names;
+  // Returns what a config.json, or the folder that has it, says of a model plugin's options, as TOML by key;
+  // if no plugin is named, of the plugin that reads it, with key `plugin`. If it is empty, no config.json can
+  // be read.
+  std::function<std::vector<std::pair<std::string, std::string>>(std::string_view name,
+                                                                 const std::string& path)>
+      model_options;
+  // Returns one line on what a plugin is for.
+  std::function<std::string(std::string_view kind, std::string_view name)> help;
+};
 
 }  // namespace prun::recipe

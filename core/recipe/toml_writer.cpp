@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "base/text.hpp"
 #include "prun/visible.hpp"
+#include "recipe/recipe.hpp"
 #include "recipe/toml_reader.hpp"
 
 namespace prun::recipe {
 namespace {
+
+// ------------------------------------------------------------------- toml writer
 
 constexpr std::size_t comment_column = 40;
 
@@ -103,6 +107,24 @@ std::optional<Value> value_of_toml(std::string_view text) {
   const std::optional<Node> root = read_toml(source, diagnostics);
   if (!root || root->members.size() != 1) return std::nullopt;
   return value_of(root->members.front().value);
+}
+
+// ------------------------------------------------------------------- print
+// Writes a resolved recipe as TOML.
+
+std::string Recipe::resolved_toml() const {
+  TomlWriter out;
+  for (const std::string& name : resolved_->emptied) out.empty_list(name);
+  for (const RecipeSection& section : all_sections()) {
+    bool begun = false;
+    for (const Entry& entry : section.entries()) {
+      if (!entry.value) continue;
+      if (!std::exchange(begun, true))
+        section.label().starts_with("[[") ? out.item(section.name()) : out.table(section.path());
+      out.value(entry.key, *entry.value, describe(entry.at));
+    }
+  }
+  return out.text();
 }
 
 }  // namespace prun::recipe

@@ -4,12 +4,15 @@
 #include <cstdlib>
 
 #include "base/json.hpp"
-#include "base/output_file.hpp"
 #include "base/text.hpp"
 #include "base/whole_file.hpp"
+#include "plugin/traits.hpp"
+#include "train/assemble/plugin_host.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- costs file
 
 namespace fs = std::filesystem;
 
@@ -363,6 +366,131 @@ void merge_costs(const fs::path& file, const CostTable& measured) {
   table.merge(measured);
   make_parent(file);
   write_output(file, to_json(table) + "\n", costs_kind);
+}
+
+namespace {
+
+// ------------------------------------------------------------------- known costs
+
+namespace fs = std::filesystem;
+
+// Returns them sorted by name.
+std::vector<fs::path> shipped_files() {
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(shipped_costs_folder(), ignored))
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Returns the file, or else the shipped one of that name.
+fs::path file_of(const fs::path& named) {
+  std::error_code ignored;
+  if (fs::exists(named, ignored) || named.has_parent_path()) return named;
+  for (const fs::path& shipped : shipped_files()) {
+    if (shipped.stem() == named) return shipped;
+    if (const std::optional<CostTable> table = read_costs(shipped); table && table->rates_of(named.string()))
+      return shipped;
+  }
+  return named;
+}
+
+}  // namespace
+
+fs::path shipped_costs_folder() {
+  return fs::canonical("/proc/self/exe").parent_path().parent_path() / "share" / "prun" / "costs";
+}
+
+std::vector<DeviceRates> shipped_rates() {
+  std::vector<DeviceRates> rates;
+  for (const fs::path& file : shipped_files())
+    if (const std::optional<CostTable> table = read_costs(file))
+      rates.insert(rates.end(), table->rates.begin(), table->rates.end());
+  return rates;
+}
+
+std::string names_of_shipped() {
+  std::vector<std::string> names;
+  for (const DeviceRates& one : shipped_rates())
+    names.push_back(one.short_name.empty() ? one.device : one.short_name);
+  return join(names, ", ");
+}
+
+KnownCosts known_costs(const std::optional<fs::path>& named) {
+  KnownCosts known;
+  const fs::path file = named ? file_of(*named) : default_costs_path();
+  std::optional<CostTable> table = read_costs(file);
+  if (named && !table)
+    throw_error(ErrorCode::not_found, "there is no cost table ", file.string(),
+                "; prun bench kernels RECIPE --out FILE makes one, and those of ", names_of_shipped(),
+                " come with prun");
+  known.measured = table.has_value();
+  if (table) known.table = std::move(*table);
+  for (DeviceRates& one : shipped_rates()) known.table.rates.push_back(std::move(one));
+  return known;
+}
+
+CostTable costs_for(const CostTable& costs, const DeviceInfo& device, const Recipe& recipe,
+                    PluginHost& plugins) {
+  const bool elsewhere = device.absent && costs.machine == this_machine();
+  CostTable held = elsewhere ? costs.rates_alone() : costs;
+  if (held.has_kernels_of(device.name.view()) || held.rates_of(device.name.view())) return held;
+  // Layouts over more ranks have fewer threads a rank, and may use these measurements.
+  if (!device.absent && !held.exact.empty()) return held;
+  const std::string_view option =
+      trait_of(plugins.note("device", recipe.section("device").plugin()), "plan_name");
+  throw_error(ErrorCode::not_found, "cannot predict times on '", device.name.view(),
+              "': no cost table has it; ",
+              device.absent ? "prun bench kernels RECIPE --out FILE makes one on a machine that has it"
+                            : "prun bench kernels and prun bench comm measure this machine",
+              option.empty() ? ""
+                             : detail::concat(", and device.", option,
+                                              " names one whose rates come with prun: ", names_of_shipped()));
+}
+
+namespace {
+
+// ------------------------------------------------------------------- stated drives
+
+double of_all(const std::vector<double>& rates, std::size_t drives) {
+  constexpr double giga = 1e9;
+  return giga * static_cast<double>(drives) * *std::min_element(rates.begin(), rates.end());
+}
+
+// Returns nothing unless the recipe has both rates.
+std::optional<DriveRates> stated_rates(const Recipe& recipe, const PluginNote& note) {
+  const std::vector<std::string_view> keys = split(trait_of(note, "rates"), ',');
+  const std::string table = detail::concat("tier.", note.name);
+  if (keys.size() != 2 || !recipe.find(detail::concat(table, ".", trim(keys[0])))) return {};
+  const RecipeSection section = recipe.section(table);
+  const std::vector<double>&reads = section.numbers(trim(keys[0])), &writes = section.numbers(trim(keys[1]));
+  const std::size_t drives = section.texts(trait_of(note, "tier")).size();
+  if (reads.empty() || writes.empty() || drives == 0) return {};
+  return DriveRates{of_all(reads, drives), of_all(writes, drives)};
+}
+
+}  // namespace
+
+std::optional<DriveRates> stated_drives_of(const Assembly& assembly, PluginHost& plugins,
+                                           std::size_t device) {
+  if (device == 0) return {};
+  const PluginNote& note =
+      plugins.note("device", assembly.unlowered().requests().more_devices.at(device - 1));
+  return trait_of(note, "rates").empty() ? std::nullopt : stated_rates(assembly.recipe(), note);
+}
+
+std::optional<CostTable> with_stated_drives(const CostTable& table, const Assembly& assembly,
+                                            PluginHost& plugins) {
+  std::optional<CostTable> with;
+  for (std::size_t device = 1; device < assembly.device_infos().size(); ++device) {
+    const std::optional<DriveRates> rates = stated_drives_of(assembly, plugins, device);
+    const std::string name(assembly.device_infos()[device].name.view());
+    if (!rates || table.stated_drives.count(name) != 0) continue;
+    if (!with) with = table;
+    with->stated_drives.emplace(name, *rates);
+  }
+  return with;
 }
 
 }  // namespace prun

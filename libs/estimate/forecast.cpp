@@ -5,16 +5,62 @@
 #include <set>
 
 #include "base/narrow.hpp"
-#include "estimate/known_costs.hpp"
-#include "estimate/simulated_save.hpp"
-#include "estimate/stated_drives.hpp"
-#include "train/assemble/comm_needs.hpp"
-#include "train/assemble/one_host.hpp"
+#include "estimate/costs_file.hpp"
+#include "estimate/table_prices.hpp"
+#include "train/assemble/assembly.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/assemble/recipe_checks.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- predict
+
+// Chooses how many steps to simulate: the last one must be typical, and the more steps overlap, the later
+// that is.
+SimulateOptions with_steps_for(std::span<const SimulatedRank> ranks, SimulateOptions options) {
+  std::int64_t running = 2;
+  for (const SimulatedRank& rank : ranks) running = std::max<std::int64_t>(running, rank.plan->running);
+  options.steps += 2 * (running - 2);
+  return options;
+}
+
+}  // namespace
+
+Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
+                   Numbered<std::string> devices, const Machine& here, const SimulateOptions& options,
+                   Numbered<bool> on_host) {
+  const bool has_host = !on_host.empty();
+  TablePrices prices(table, std::move(devices), std::move(on_host));
+  // Simulate first: prices know which rates they used only afterwards.
+  Prediction prediction{simulate(ranks, prices, with_steps_for(ranks, options)), prices.exchanges_alone(),
+                        prices.notes()};
+  prediction.range = prices.range();
+  if (has_host && prices.host_bandwidth() > 0) prediction.host_bandwidth = prices.host_bandwidth();
+  if (table.machine != here && !prediction.range)
+    prediction.notes.push_back("figures of another machine: " + to_text(table.machine) + "; this is " +
+                               to_text(here));
+  return prediction;
+}
+
+// ------------------------------------------------------------------- simulated save
+
+std::vector<double> ends_of_reads(std::span<const SaveLoad> reads, const SavePace& pace) {
+  std::vector<double> ends;
+  double now = 0, bytes = 0;
+  for (const SaveLoad& read : reads) {
+    bytes += read.bytes;
+    now += read.seconds;
+    const double behind = bytes - static_cast<double>(pace.buffer);  // written to the disk by then
+    if (behind > 0) now = std::max(now, behind / pace.written_per_second);
+    ends.push_back(now);
+  }
+  return ends;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- forecast
 
 // With more ranks than cores, a rank that waits for a message has no core when it arrives. Each collective
 // takes this much longer: the median of 40 layouts of four ranks on two cores (Linux 6.18).

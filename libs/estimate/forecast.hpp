@@ -3,14 +3,39 @@
 // step's time, what of it is exposed communication, and how long a save takes and delays training.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
+#include <vector>
 
-#include "estimate/predict.hpp"
+#include "estimate/costs.hpp"
+#include "estimate/simulate.hpp"
 #include "train/assemble/assembly.hpp"
-#include "train/assemble/batch_ramp.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- predict
+// Predicts a step by simulating its plan with a cost table. Example: predict() of two ranks with a table
+// measured on another number of threads returns step_seconds and a note that says so.
+
+struct Prediction {
+  Simulation simulation;
+  bool exchanges_alone = false;    // some collective's time was measured without concurrent kernels
+  std::vector<std::string> notes;  // what was not measured on this machine as it is
+  // Factors within which the step's time is expected if rates replace measurements.
+  std::optional<std::pair<double, double>> range = {};
+  std::optional<double> host_bandwidth = {};  // bytes a second, if known
+};
+
+// `devices`: names of a rank's devices. `on_host`: see TablePrices. Throws not_found for figures that the
+// table lacks.
+Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
+                   Numbered<std::string> devices, const Machine& here, const SimulateOptions& options = {},
+                   Numbered<bool> on_host = {});
+
+// ------------------------------------------------------------------- forecast
 
 // One save, at run.save_rate.
 struct SaveForecast {
@@ -78,5 +103,26 @@ enum class RatesUse : std::uint8_t { allowed, forbidden };
 // `costs` names a table. Otherwise the machine's own is used, which may be missing or damaged.
 Forecast forecast(const Assembly& assembly, PluginHost& plugins,
                   const std::optional<std::filesystem::path>& costs, RatesUse rates = RatesUse::allowed);
+
+// ------------------------------------------------------------------- simulated save
+// Simulates a save that runs while training continues: it reads state in order into a buffer that the disk
+// empties. An update waits until what it overwrites has been read, so the read times delay calls of the
+// steps. Example: a buffer of 1 GiB and 2 GiB of state on a disk of 1 GiB/s: reads of the second half proceed
+// at the disk's pace.
+
+struct SavePace {
+  double written_per_second = 0;  // by the disk
+  std::int64_t buffer = 0;        // bytes read ahead of the disk
+};
+
+// One read of a save.
+struct SaveLoad {
+  double bytes = 0;    // written for it
+  double seconds = 0;  // of reading, undelayed
+};
+
+// Returns when each read is done, in seconds from the start of the save. Reads follow each other, and pause
+// while the buffer is full.
+std::vector<double> ends_of_reads(std::span<const SaveLoad> reads, const SavePace& pace);
 
 }  // namespace prun

@@ -2,9 +2,12 @@
 // fetching a bf16 layer of 100 MB moves 100 MB to the device; a copy to a drive counts for that tier instead.
 #pragma once
 
+#include "estimate/simulate.hpp"
 #include "plan/plan.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- moved bytes
 
 // Returns the bytes of a collective among `members` ranks: the larger of each rank's input and output.
 std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t members);
@@ -29,5 +32,31 @@ std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep
 // caches hold much of what it uses. `on_host`: by device, whether its memory is the host's.
 double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,
                   const Numbered<bool>& on_host);
+
+// ------------------------------------------------------------------- links
+// Measures the link between device and host in a simulated step: how long it is busy, and how long
+// computation waits for it. From this `prun plan` suggests how many tokens a step would hide an offload.
+// Example: fetches take 300 ms and forward 200 ms: 100 ms are exposed, unless microbatches get 1.5 times the
+// tokens.
+
+// Seconds of one direction.
+struct LinkTimes {
+  double busy = 0;
+  double exposed = 0;  // part of `busy` for which the device's compute queues wait
+};
+
+struct Links {
+  LinkTimes to_device, to_host;
+  double passes = 0;  // of forward and backward
+  bool grow = false;  // traffic grows with a microbatch's tokens, as activations do
+
+  double exposed() const { return to_device.exposed + to_host.exposed; }
+};
+
+// Returns those of the last simulated step.
+Links links_of(const RankTimes& rank);
+
+// Returns the tokens a step at which passes hide the link; 0 if none does, or nothing is exposed.
+double tokens_to_hide(const Links& links, double tokens);
 
 }  // namespace prun

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/format.hpp"
+#include "base/text.hpp"
 
 namespace prun {
 namespace {

@@ -1,4 +1,5 @@
-// Writes numbers as people read them: three digits, and the unit that fits. base/text.hpp has sizes.
+// Writes numbers as people read them: three digits, and the unit that fits, since what
+// is predicted is known no better. Example: 0.00085 s is "850 us". base/text.hpp has sizes.
 #pragma once
 
 #include <string>

@@ -6,11 +6,9 @@
 #include <set>
 #include <vector>
 
-#include "base/format.hpp"
-#include "base/median.hpp"
+#include "base/narrow.hpp"
 #include "base/text.hpp"
 #include "estimate/moved_bytes.hpp"
-#include "estimate/no_figure.hpp"
 #include "program/fp8_products.hpp"
 
 namespace prun {

@@ -14,8 +14,11 @@
 #include <vector>
 
 #include "estimate/costs.hpp"
+#include "prun/error.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- table prices
 
 // ------------------------------------------------------------ used rates
 
@@ -169,6 +172,16 @@ class TablePrices final : public Prices {
   MiddleKernels middles_;
   ExchangePrices exchanges_;
   UsedRates rates_;
+};
+
+// ------------------------------------------------------------------- no figure
+// Separates "the cost table lacks a figure" from other errors: such a recipe can run, it just has no
+// prediction.
+
+class NoFigure : public Error {
+ public:
+  template <class... Parts>
+  explicit NoFigure(const Parts&... parts) : Error(ErrorCode::not_found, detail::concat(parts...)) {}
 };
 
 }  // namespace prun

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "base/json.hpp"
-#include "plan/call_text.hpp"
+#include "plan/plan.hpp"
 
 namespace prun {
 namespace {

@@ -5,10 +5,12 @@
 
 #include "base/text.hpp"
 #include "base/whole_file.hpp"
-#include "plugin/options_table.hpp"
+#include "plugin/traits.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- config
 
 namespace fs = std::filesystem;
 
@@ -206,6 +208,34 @@ std::string config_text(const ConfigValues& values) {
   for (const char* const key : {"bos_token_id", "eos_token_id"})
     if (!values.has(key)) json.name(key).null();
   return json.end_object().take() + "\n";
+}
+
+// ------------------------------------------------------------------- model config
+
+ConfigValues options_from(const ConfigFile& config, const PluginLibrary& model) {
+  const std::string name = describe(model.note());
+  if (!trait_lists(model.note(), "reads", config.kind())) {
+    const std::string kinds(trait_of(model.note(), "reads"));
+    throw_error(ErrorCode::bad_input, config.path().string(), " is of model_type ", in_quotes(config.kind()),
+                ", and ", name, kinds.empty() ? " reads no config.json" : " reads " + kinds);
+  }
+  ConfigValues values;
+  try {
+    model.read_config(config.api(), writer_to(values));
+  } catch (const Error& error) {
+    throw_error(error.code(), config.path().string(), ": ", error.what());
+  }
+  if (!values.nulls.empty())
+    throw_error(ErrorCode::bad_input, name, " sets its option ", in_quotes(values.nulls.front()),
+                " to null, which is no value of an option");
+  return values;
+}
+
+ConfigValues written_config(ModelInterface& model, const ModelContext& context) {
+  ConfigValues values;
+  const ConfigWriterApi api = writer_to(values);
+  raise(model.write_config(context, &api));
+  return values;
 }
 
 }  // namespace prun

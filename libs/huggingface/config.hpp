@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "base/json.hpp"
+#include "plugin/loader.hpp"
 #include "prun/foreign.hpp"
 #include "recipe/value.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- config
 
 inline constexpr const char* config_name = "config.json";
 
@@ -52,5 +55,15 @@ ConfigWriterApi writer_to(ConfigValues& values);
 // Writes a config.json: "rope_scaling.factor" becomes a member of a member. No tokens begin and end a text if
 // the values have none.
 std::string config_text(const ConfigValues& values);
+
+// ------------------------------------------------------------------- model config
+// Converts a config.json to a model plugin's options, and a model's options to a config.json.
+
+// Returns the options of a plugin that reads files of this kind. Throws bad_input for what the model does not
+// compute.
+ConfigValues options_from(const ConfigFile& config, const PluginLibrary& model);
+
+// Returns the config that the model writes; `context` is that of build().
+ConfigValues written_config(ModelInterface& model, const ModelContext& context);
 
 }  // namespace prun

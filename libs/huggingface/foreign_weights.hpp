@@ -3,12 +3,58 @@
 // X_blocks [n, out, in / 32, 16], two codes a byte, and X_scales [n, out, in / 32], powers of two.
 #pragma once
 
+#include <algorithm>
+#include <filesystem>
+#include <list>
+#include <map>
 #include <span>
+#include <string>
+#include <string_view>
 
-#include "huggingface/directory.hpp"
+#include "base/safetensors.hpp"
+#include "base/slice.hpp"
 #include "huggingface/map.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- directory
+// Reads the weights of a directory that others wrote: model.safetensors, or the files that
+// model.safetensors.index.json names.
+
+inline constexpr const char* weights_name = "model.safetensors";
+inline constexpr const char* weights_index_name = "model.safetensors.index.json";
+
+class ForeignDirectory {
+ public:
+  struct Tensor {
+    const SafetensorsFile* file = nullptr;
+    const SafetensorsEntry* entry = nullptr;
+  };
+
+  // Opens all files and checks their headers; throws not_found or bad_input.
+  explicit ForeignDirectory(std::filesystem::path folder);
+  // Opens one file in it.
+  ForeignDirectory(std::filesystem::path folder, std::string_view file);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
+  // Returns a tensor, or nullptr if there is none.
+  const Tensor* find(std::string_view name) const;
+  // Digests all names, types, shapes and places, so that two directories can be distinguished without their
+  // data.
+  std::string digest() const;
+  // Digests all bytes of its files.
+  std::string content(std::size_t threads) const;
+
+ private:
+  void read_index(const std::filesystem::path& index);
+
+  std::filesystem::path folder_;
+  std::list<SafetensorsFile> files_;  // tensors point into it
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
+
+// ------------------------------------------------------------------- foreign weights
 
 class ForeignReader {
  public:
@@ -41,5 +87,26 @@ class ForeignReader {
   const ForeignMap& map_;
   const ForeignDirectory& directory_;
 };
+
+// ------------------------------------------------------------------- runs
+// Walks through a box, row by row along its last dimension.
+
+// Calls body(index, count) for elements [first, first + count) of a box in runs along its last dimension:
+// where each begins, and how many elements it has. No extent may be 0.
+template <class Body>
+void each_run(const Extents& box, std::int64_t first, std::int64_t count, Body&& body) {
+  Extents index(box.size());
+  for (std::size_t d = box.size(); d-- > 0; first /= box[d]) index[d] = first % box[d];
+  while (count > 0) {
+    const std::int64_t run = std::min(box.back() - index.back(), count);
+    body(static_cast<const Extents&>(index), run);
+    count -= run;
+    index.back() += run;
+    for (std::size_t d = box.size() - 1; d > 0 && index[d] == box[d]; --d) {
+      index[d] = 0;
+      ++index[d - 1];
+    }
+  }
+}
 
 }  // namespace prun

@@ -5,8 +5,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace prun {
+
+// ------------------------------------------------------------------- identity
 
 // Returns the value of a variable, or nothing when it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
@@ -43,5 +46,14 @@ std::string rank_title(int rank, int world);
 // taken for one rank; where the recipe has more, each pod starts its share (launch()). One pod alone is no
 // launch.
 std::optional<Identity> identity_from_environment(const Environment& environment = process_environment());
+
+// ------------------------------------------------------------------- slurm list
+// Reads the compressed lists in Slurm's variables: hosts as "gpu[07-09,12]-ib,login" and tasks as "4(x2),3".
+
+// Returns the first host of the list. Throws bad_input naming `variable`.
+std::string first_slurm_host(std::string_view list, std::string_view variable);
+
+// Returns how many tasks run on node number `node`. Throws bad_input naming `variable`.
+int slurm_tasks_of_node(std::string_view list, int node, std::string_view variable);
 
 }  // namespace prun

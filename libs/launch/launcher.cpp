@@ -1,25 +1,29 @@
 // Runs one loop over signals, ranks that end, the rendezvous and the time. The ranks are in
-// launch/rank_group.hpp, failures in launch/rank_failures.hpp, reports in launch/launch_report.hpp.
+// launch/rank_process.hpp, failures and reports in launch/launch_report.hpp.
 #include "launch/launcher.hpp"
 
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "base/core_shares.hpp"
+#include "base/durable_file.hpp"
+#include "base/machine.hpp"
 #include "base/numbered.hpp"
-#include "launch/caught_signals.hpp"
 #include "launch/hang_watch.hpp"
 #include "launch/identity.hpp"
 #include "launch/launch_report.hpp"
-#include "launch/rank_environment.hpp"
-#include "launch/rank_failures.hpp"
-#include "launch/rank_group.hpp"
+#include "launch/rank_process.hpp"
 #include "launch/rendezvous_server.hpp"
 #include "launch/shared_folder.hpp"
 #include "launch/socket.hpp"
@@ -28,6 +32,101 @@
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- caught signals
+// Catches the signals that stop a run, in a descriptor that a loop can wait for.
+
+// Has signals that stop a run arrive in a descriptor while this lives.
+class CaughtSignals {
+ public:
+  CaughtSignals();
+  // A signal that comes when all is over must not change how the launcher ends.
+  ~CaughtSignals();
+  CaughtSignals(const CaughtSignals&) = delete;
+  CaughtSignals& operator=(const CaughtSignals&) = delete;
+
+  int fd() const { return fd_.get(); }
+  const sigset_t& mask_before() const { return before_; }
+  // Returns the next signal, or 0.
+  int take();
+
+ private:
+  sigset_t before_{};
+  FileDescriptor fd_;
+};
+
+CaughtSignals::CaughtSignals() {
+  sigset_t caught;
+  sigemptyset(&caught);
+  for (const int signal : heard_stop_signals()) sigaddset(&caught, signal);
+  ::pthread_sigmask(SIG_BLOCK, &caught, &before_);
+  fd_ = FileDescriptor(::signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd_.is_open()) throw_error(ErrorCode::unsupported, "cannot catch signals: ", refusal_text(errno));
+}
+
+CaughtSignals::~CaughtSignals() {
+  while (take() != 0) continue;
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+int CaughtSignals::take() {
+  signalfd_siginfo info{};
+  return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+// ------------------------------------------------------------------- rank environment
+// Makes the environment of a rank: which rank it is, and where it meets the others.
+
+// Variables that other launchers have set for ranks would contradict this launch.
+constexpr const char* foreign_variables[] = {"RANK",
+                                             "WORLD_SIZE",
+                                             "LOCAL_RANK",
+                                             "LOCAL_WORLD_SIZE",
+                                             "SLURM_PROCID",
+                                             "SLURM_LOCALID",
+                                             "OMPI_COMM_WORLD_RANK",
+                                             "OMPI_COMM_WORLD_SIZE",
+                                             "PRUN_LAUNCHER",
+                                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                                             "OMPI_COMM_WORLD_LOCAL_SIZE"};
+
+std::map<std::string, std::string> own_environment() {
+  std::map<std::string, std::string> variables;
+  for (char** at = environ; *at; ++at) {
+    const std::string_view line(*at);
+    const std::size_t equals = line.find('=');
+    if (equals != std::string_view::npos)
+      variables[std::string(line.substr(0, equals))] = line.substr(equals + 1);
+  }
+  return variables;
+}
+
+// Returns all variables, as NAME=value: this process' own without those of other launchers, and those that
+// make it `rank` of this host. `shared_folder` is its path, or empty. `socket` and `record` are descriptors
+// that it inherits if all ranks are here.
+std::vector<std::string> environment_of_rank(const LaunchOptions& options, int rank,
+                                             const std::string& shared_folder, int socket, int record) {
+  std::map<std::string, std::string> variables = own_environment();
+  for (const char* name : foreign_variables) variables.erase(name);
+  if (!shared_folder.empty())
+    for (const std::string& name : options.shared_folder_variables)
+      variables.try_emplace(name, shared_folder);
+  for (const auto& [name, value] : options.environment) variables[name] = value;
+  const std::string own = options.share ? "" : "PRUN_";
+  variables[own + "RANK"] = std::to_string(options.number_of(rank));
+  variables[own + "LOCAL_RANK"] = std::to_string(rank);
+  variables[own + (options.share ? "WORLD_SIZE" : "WORLD")] = std::to_string(options.world());
+  variables[own + (options.share ? "LOCAL_WORLD_SIZE" : "LOCAL_WORLD")] = std::to_string(options.ranks);
+  if (!options.share) {
+    variables["PRUN_RENDEZVOUS"] = "fd:" + std::to_string(socket);
+    variables["PRUN_FLIGHT_FD"] = std::to_string(record);
+  }
+  std::vector<std::string> out;
+  for (const auto& [name, value] : variables) out.push_back(name + "=" + value);
+  return out;
+}
+
+// ------------------------------------------------------------------- launcher
 
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;

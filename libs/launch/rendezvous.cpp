@@ -20,11 +20,15 @@
 
 #include "base/text.hpp"
 #include "base/thread.hpp"
+#include "launch/hang_watch.hpp"
 #include "launch/rendezvous_server.hpp"
 #include "launch/socket.hpp"
+#include "prun/error.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- rendezvous
 
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
@@ -385,6 +389,115 @@ void Rendezvous::on_failure(std::function<void(const Error&)> handler) {
   const Error error = *s.failure;
   lock.unlock();
   handler(error);
+}
+
+namespace {
+
+// ------------------------------------------------------------------- session
+
+// Opens the inherited record, and closes the descriptor: the mapping is enough.
+std::unique_ptr<FlightRecorder> inherited_record(const std::string& text) {
+  int fd = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fd);
+  if (error != std::errc() || end != text.data() + text.size() || fd < 3)
+    throw_error(ErrorCode::bad_input, "PRUN_FLIGHT_FD ", in_quotes(text),
+                " is no descriptor; the launcher sets it, do not set it yourself");
+  auto recorder = std::make_unique<FlightRecorder>(fd);
+  FileDescriptor close(fd);
+  return recorder;
+}
+
+}  // namespace
+
+std::unique_ptr<Session> Session::join(const Environment& environment) {
+  const std::optional<Identity> identity = identity_from_environment(environment);
+  if (!identity) return nullptr;
+  std::unique_ptr<Session> session(new Session);
+  session->identity_ = *identity;
+  ::prctl(PR_SET_NAME, rank_title(identity->rank, identity->world).c_str());
+  const std::optional<std::string> record = environment("PRUN_FLIGHT_FD");
+  session->flight_ =
+      record && identity->how == "prun" ? inherited_record(*record) : std::make_unique<FlightRecorder>();
+  session->rendezvous_ = Rendezvous::connect(*identity, environment);
+  return session;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- heartbeat
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr auto time_to_end = 2s;
+
+FlightReport report_of(FlightSnapshot flight, std::chrono::milliseconds limit) {
+  const std::int64_t now = flight_now_ns();
+  FlightReport report;
+  report.limit_ms = static_cast<std::uint32_t>(limit.count());
+  report.doing = describe_flight(flight, now);
+  if (flight.saved_ns > 0) report.saved_ns = std::max<std::int64_t>(0, now - flight.saved_ns);
+  if (flight.stands_ns > 0) report.stands_ns = std::max<std::int64_t>(0, now - flight.stands_ns);
+  report.communicators = std::move(flight.communicators);
+  for (FlightCommunicator& communicator : report.communicators)
+    communicator.entered_ns = std::max<std::int64_t>(0, now - communicator.entered_ns);
+  return report;
+}
+
+}  // namespace
+
+Heartbeat::Heartbeat(Session& session, std::chrono::milliseconds limit,
+                     std::function<std::optional<Error>()> failed, std::function<bool()> stops)
+    : session_(session),
+      limit_(limit),
+      failed_(std::move(failed)),
+      stops_(std::move(stops)),
+      thread_(start_thread("the heartbeat", [this] { run(); })) {}
+
+Heartbeat::~Heartbeat() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Heartbeat::run() {
+  ::prctl(PR_SET_NAME, "prun-heartbeat");
+  std::optional<Clock::time_point> failed_at;
+  std::unique_lock lock(mutex_);
+  do {
+    const std::optional<Error> why = failed_();
+    if (!why) {
+      tell();
+      continue;
+    }
+    if (!failed_at) failed_at = Clock::now();
+    if (why->code() == ErrorCode::hang && Clock::now() - *failed_at >= time_to_end) end_process(*why);
+  } while (!changed_.wait_for(lock, heartbeat_interval(limit_), [this] { return over_; }));
+}
+
+void Heartbeat::tell() {
+  FlightSnapshot flight = session_.flight().snapshot();
+  check_rendezvous(flight);
+  FlightReport report = report_of(std::move(flight), limit_);
+  report.stops = stops_();
+  session_.rendezvous().tell(report);
+}
+
+void Heartbeat::check_rendezvous(const FlightSnapshot& flight) {
+  if (limit_ == 0ms || session_.rendezvous().unanswered() < longest_silence(limit_)) return;
+  const auto waits = long_wait(flight, session_.identity().rank, flight_now_ns(), limit_);
+  if (waits)
+    session_.rendezvous().give_up(
+        Error(ErrorCode::hang, detail::concat("rank 0 ", silent_text, " and holds up ", *waits)));
+}
+
+void Heartbeat::end_process(const Error& why) const {
+  std::fprintf(stderr, "prun: rank %d: %s; this rank does not end by itself\n", session_.identity().rank,
+               why.what());
+  ::_exit(exit_code(ErrorCode::hang));
 }
 
 }  // namespace prun

@@ -4,18 +4,25 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include "launch/flight.hpp"
 #include "launch/identity.hpp"
 #include "launch/rendezvous_frames.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- rendezvous
 
 class Rendezvous {
  public:
@@ -61,6 +68,59 @@ class Rendezvous {
   struct State;
   explicit Rendezvous(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
+};
+
+// ------------------------------------------------------------------- session
+// Holds a rank's part in a run: its identity, its connection to the others, its flight record.
+
+class Session {
+ public:
+  // Joins the run that the environment describes; returns null when this process is no rank. Blocks until the
+  // rendezvous is reached.
+  static std::unique_ptr<Session> join(const Environment& environment = process_environment());
+
+  const Identity& identity() const { return identity_; }
+  FlightRecorder& flight() { return *flight_; }
+  Rendezvous& rendezvous() { return *rendezvous_; }
+
+ private:
+  Session() = default;
+
+  Identity identity_;
+  std::unique_ptr<FlightRecorder> flight_;  // destroyed last: the rendezvous' failure handler may write to it
+  std::unique_ptr<Rendezvous> rendezvous_;
+};
+
+// ------------------------------------------------------------------- heartbeat
+// Does a rank's part in the hang watch of a run that prun has not started (launch/hang_watch.hpp).
+
+// Reports to the rendezvous, while it lives, what this rank's flight record says, and gives the run up when
+// the rendezvous itself stands still while this rank waits in a collective. A rank that does not end within
+// two seconds of a hang is ended with the exit code of one: what blocks it cannot be asked to stop.
+class Heartbeat {
+ public:
+  // A limit of 0 is none. `failed` says why the run fails, once it does, and `stops` whether this rank was
+  // asked to end.
+  Heartbeat(Session& session, std::chrono::milliseconds limit, std::function<std::optional<Error>()> failed,
+            std::function<bool()> stops);
+  ~Heartbeat();
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+
+ private:
+  void run();
+  void tell();
+  void check_rendezvous(const FlightSnapshot& flight);
+  [[noreturn]] void end_process(const Error& why) const;
+
+  Session& session_;
+  std::chrono::milliseconds limit_;
+  std::function<std::optional<Error>()> failed_;
+  std::function<bool()> stops_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
 };
 
 }  // namespace prun

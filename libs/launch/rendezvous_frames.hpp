@@ -8,6 +8,8 @@
 // and need no proof. Then come frames: u32 length of the body, u32 type, the body.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -16,10 +18,27 @@
 #include <vector>
 
 #include "launch/flight.hpp"
-#include "launch/token.hpp"
+#include "launch/identity.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- token
+// Handles the secret that the ranks of a run share, and proofs of knowing it (HMAC-SHA256, RFC 2104).
+
+using Digest = std::array<std::byte, 32>;
+
+Digest hmac_sha256(std::string_view key, std::string_view message);
+// Compares in the same time wherever the digests differ.
+bool same_digest(const Digest& a, const Digest& b);
+// Takes random bytes from the system's generator.
+Digest random_digest();
+
+// Reads the token from PRUN_TOKEN_FILE (only its owner may read it) or PRUN_TOKEN. Throws bad_input, with a
+// line that makes a token, when neither is there or it is too short to be a secret.
+std::string token_from_environment(const Environment& environment);
+
+// ------------------------------------------------------------------- rendezvous frames
 
 inline constexpr std::size_t greeting_size = 8 + 32;
 inline constexpr std::size_t hello_size = 8 + 4 + 4 + 32 + 32;

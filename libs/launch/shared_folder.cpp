@@ -24,9 +24,8 @@
 #include <ctime>
 #include <filesystem>
 
-#include "base/signals_blocked.hpp"
 #include "base/thread.hpp"
-#include "launch/limits.hpp"
+#include "launch/socket.hpp"
 #include "prun/error.hpp"
 
 namespace prun {

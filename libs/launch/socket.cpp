@@ -14,11 +14,33 @@
 #include <memory>
 
 #include "base/text.hpp"
-#include "launch/limits.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- limits
+
+const char* remedy_for(int error) {
+  switch (error) {
+    case EMFILE: return "; raise the limit on open files (ulimit -n)";
+    case ENFILE: return "; this machine has too many open files";
+    case EAGAIN:
+      return "; raise the limit on processes and threads (ulimit -u, or pids.max of the container)";
+    case ENOMEM:
+      return "; raise the limit on address space (ulimit -v) or on the container's memory, or free memory";
+    case EFBIG: return "; raise the limit on the size of files (ulimit -f)";
+    default: return "";
+  }
+}
+
+}  // namespace
+
+std::string refusal_text(int error) { return std::string(std::strerror(error)) + remedy_for(error); }
+
+namespace {
+
+// ------------------------------------------------------------------- socket
 
 constexpr int silent_seconds = 2;  // silence before a peer is probed, and between probes
 constexpr int vanished_ms = 6000;

@@ -11,6 +11,8 @@
 
 namespace prun {
 
+// ------------------------------------------------------------------- socket
+
 using Deadline = std::chrono::steady_clock::time_point;
 
 void set_nonblocking(int fd);
@@ -30,5 +32,11 @@ std::optional<FileDescriptor> connect_to(const std::string& host, int port, Dead
 std::optional<std::string> receive(int fd, std::size_t bytes, Deadline deadline);
 // Sends all bytes; returns false when the other end is gone or the deadline passes.
 bool send_all(int fd, std::string_view bytes, Deadline deadline);
+
+// ------------------------------------------------------------------- limits
+// Says which limit of the system an error number refers to.
+
+// Returns a text such as "Too many open files; raise the limit on open files (ulimit -n)".
+std::string refusal_text(int error);
 
 }  // namespace prun

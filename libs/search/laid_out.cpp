@@ -2,18 +2,22 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/text.hpp"
-#include "estimate/known_costs.hpp"
+#include "estimate/costs_file.hpp"
 #include "estimate/number_text.hpp"
+#include "recipe/schema.hpp"
 #include "recipe/toml_writer.hpp"
 #include "search/tune.hpp"
 #include "train/assemble/assembly.hpp"
-#include "train/assemble/automatic.hpp"
+#include "train/assemble/plugin_host.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- laid out
 
 // Ranks that this process starts learn the layout by this variable: lines as --set takes them.
 constexpr const char* chosen_layout_variable = "PRUN_CHOSEN_LAYOUT";
@@ -101,6 +105,29 @@ LaidOutRecipe lay_out(const Recipe& recipe, PluginHost& plugins,
           detail::concat("layout ", best.text, " (", time_text(best.planned.step_seconds),
                          " a step predicted, of ", result.looked_at, " looked at and ", result.planned,
                          " planned)")};
+}
+
+// ------------------------------------------------------------------- recipe text
+
+std::string toml_without(const Recipe& recipe, std::string_view left_out,
+                         const std::function<std::string(const recipe::Entry&)>& comment) {
+  recipe::TomlWriter out;
+  for (const recipe::SectionRule& rule : recipe::core_sections())
+    if (rule.list && rule.at_least_one && recipe.sections(rule.name).empty()) out.empty_list(rule.name);
+  for (const RecipeSection& section : recipe.all_sections()) {
+    if (section.name() == left_out || section.path() == left_out) continue;
+    bool begun = false;
+    for (const recipe::Entry& entry : section.entries()) {
+      if (!entry.value) continue;
+      // A group's default means less than the same value written out: a decay that is written applies to
+      // norms too.
+      if (section.name() == "optimizer.group" && !entry.at.source) continue;
+      if (!std::exchange(begun, true))
+        section.label().starts_with("[[") ? out.item(section.name()) : out.table(section.path());
+      out.value(entry.key, *entry.value, comment(entry));
+    }
+  }
+  return out.text();
 }
 
 }  // namespace prun

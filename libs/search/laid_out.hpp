@@ -2,14 +2,19 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/identity.hpp"
+#include "recipe/recipe.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- laid out
 
 struct LaidOutRecipe {
   Recipe recipe;     // recipe that states its layout
@@ -26,5 +31,13 @@ std::int64_t ranks_asked_for(const Recipe& recipe);
 // named.
 LaidOutRecipe lay_out(const Recipe& recipe, PluginHost& plugins,
                       const std::optional<std::filesystem::path>& costs, const std::optional<Identity>& rank);
+
+// ------------------------------------------------------------------- recipe text
+// Writes a checked recipe as text again, in part.
+
+// Returns the whole recipe but one of its sections ("mesh", "strategy.1"), defaults included; `comment` gives
+// the comment after an entry.
+std::string toml_without(const Recipe& recipe, std::string_view section,
+                         const std::function<std::string(const recipe::Entry&)>& comment);
 
 }  // namespace prun

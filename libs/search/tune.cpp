@@ -6,17 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "base/format.hpp"
 #include "base/machine.hpp"
 #include "base/text.hpp"
 #include "base/thread.hpp"
-#include "estimate/known_costs.hpp"
+#include "estimate/costs_file.hpp"
 #include "estimate/number_text.hpp"
 #include "plugin/traits.hpp"
-#include "search/recipe_text.hpp"
+#include "search/laid_out.hpp"
 #include "search/space_search.hpp"
+#include "train/assemble/assembly.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
-#include "train/assemble/one_host.hpp"
 
 namespace prun {
 namespace {

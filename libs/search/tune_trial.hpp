@@ -14,6 +14,8 @@
 
 namespace prun {
 
+// ------------------------------------------------------------------- tune trial
+
 // Holds what all trials share: nothing in it changes.
 struct TrialBase {
   std::string recipe;  // recipe without [mesh]: all that is the same for all candidates
@@ -85,5 +87,16 @@ class Trial {
   const TrialBase& base_;
   PluginHost plugins_;
 };
+
+// ------------------------------------------------------------------- unmeasured
+// Computes how much of a step's predicted time is based on kernels that were not measured as they are.
+
+struct Unmeasured {
+  double seconds = 0;        // seconds of a step, of the plan with most of them
+  int rank = 0;              // rank of that plan
+  std::int64_t kernels = 0;  // number of shapes that are not in the table
+};
+
+Unmeasured unmeasured_of(const Assembly& assembly, const CostTable& costs);
 
 }  // namespace prun

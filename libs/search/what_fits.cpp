@@ -9,10 +9,10 @@
 #include "estimate/number_text.hpp"
 #include "plan/launch_limit.hpp"
 #include "plugin/traits.hpp"
-#include "train/assemble/assemble.hpp"
+#include "train/assemble/assembly.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/plan_maker.hpp"
-#include "train/assemble/trait_settings.hpp"
+#include "train/assemble/plugin_host.hpp"
 
 namespace prun {
 namespace {
@@ -36,7 +36,7 @@ constexpr std::array narrower = {Narrower{"precision.master", "split"}, Narrower
 // A strategy gets so many ranks along its axis, out of those that have the batch.
 constexpr std::array<std::int64_t, 3> splits = {2, 4, 8};
 
-struct Candidate {
+struct FitCandidate {
   RecipeChange change;
   bool exact = true;
   std::set<std::size_t> groups = {};  // groups that it belongs to
@@ -56,10 +56,10 @@ class Candidates {
 
   // Returns single steps, then two groups' strongest together, then two groups' other steps, since the
   // strongest of one may not go with another, then the strongest of more and more groups.
-  std::vector<Candidate> all() const {
-    std::vector<Candidate> all;
+  std::vector<FitCandidate> all() const {
+    std::vector<FitCandidate> all;
     for (std::size_t group = 0; group < groups_.size(); ++group)
-      for (Candidate step : groups_[group]) {
+      for (FitCandidate step : groups_[group]) {
         step.groups = {group};
         all.push_back(std::move(step));
       }
@@ -83,19 +83,19 @@ class Candidates {
   std::size_t last(std::size_t group) const { return groups_[group].size() - 1; }
 
   // Adds all pairs of steps of two groups but the pair of the strongest, the weakest first.
-  void add_other_pairs(std::vector<Candidate>& all, std::size_t a, std::size_t b) const {
+  void add_other_pairs(std::vector<FitCandidate>& all, std::size_t a, std::size_t b) const {
     for (std::size_t of_a = 0; of_a <= last(a); ++of_a)
       for (std::size_t of_b = 0; of_b <= last(b); ++of_b)
         if (of_a != last(a) || of_b != last(b)) add_union(all, {{a, of_a}, {b, of_b}});
   }
 
   // Adds the union of steps; a step whose keys another has set already is left out.
-  void add_union(std::vector<Candidate>& all, const std::vector<Step>& steps) const {
-    Candidate together;
+  void add_union(std::vector<FitCandidate>& all, const std::vector<Step>& steps) const {
+    FitCandidate together;
     std::set<std::string> keys;
     std::size_t appended = recipe_.strategies().size();
     for (const auto& [group, number] : steps) {
-      const Candidate& step = groups_[group][number];
+      const FitCandidate& step = groups_[group][number];
       if (std::any_of(step.change.begin(), step.change.end(), [&](const auto& set) {
             return !set.first.starts_with("strategy.") && keys.count(set.first) != 0;
           }))
@@ -123,7 +123,7 @@ class Candidates {
   }
 
   void micro() {
-    std::vector<Candidate> group;
+    std::vector<FitCandidate> group;
     const std::int64_t now = recipe_.integer("batch.micro");
     for (std::int64_t micro = now / 2; micro >= 1; micro /= 2)
       if (now % micro == 0) group.push_back({{{"batch.micro", std::to_string(micro)}}});
@@ -178,7 +178,7 @@ class Candidates {
         start.emplace_back(at + "axis", axes.front());
       }
     }
-    std::vector<Candidate> group;
+    std::vector<FitCandidate> group;
     RecipeChange so_far = start;
     for (const auto& [key, value] : settings_in(trait_of(note, "frees"))) {
       std::erase_if(so_far, [&, full = at + key](const auto& set) { return set.first == full; });
@@ -198,7 +198,7 @@ class Candidates {
         there ? recipe_.text(at + "axis") : std::get<std::string>(axis_option->default_value);
     const AxisId own = mesh_.find(axis);
     const std::int64_t has = own == no_axis ? 1 : mesh_.extent(own);
-    std::vector<Candidate> group;
+    std::vector<FitCandidate> group;
     for (const std::string& from : batch_axes())
       for (const std::int64_t ranks : splits) {
         const AxisId shared = mesh_.find(from);
@@ -215,11 +215,11 @@ class Candidates {
   const Recipe& recipe_;
   PluginHost& plugins_;
   const Mesh mesh_;
-  std::vector<std::vector<Candidate>> groups_;
+  std::vector<std::vector<FitCandidate>> groups_;
 };
 
 // Returns the recipe's plan with a change, if it fits.
-std::optional<FittingChange> planned(const Recipe& recipe, PluginHost& plugins, const Candidate& candidate,
+std::optional<FittingChange> planned(const Recipe& recipe, PluginHost& plugins, const FitCandidate& candidate,
                                      const std::function<void(const Assembly&)>& fits) {
   try {
     Recipe changed = recipe;
@@ -244,7 +244,7 @@ bool cheaper(const FittingChange& a, const FittingChange& b) {
 
 // Tries changes that there was no time for, which free more and more, up to the last that fits. Most of those
 // that do not go with the recipe are refused before they are planned, and cost little.
-void try_strongest(const std::vector<const Candidate*>& left, Clock::time_point deadline, WhatFits& found,
+void try_strongest(const std::vector<const FitCandidate*>& left, Clock::time_point deadline, WhatFits& found,
                    const Recipe& recipe, PluginHost& plugins,
                    const std::function<void(const Assembly&)>& fits) {
   for (std::size_t i = left.size(); i-- > 0 && Clock::now() < deadline;) {
@@ -268,16 +268,16 @@ bool takes_long(const Recipe& recipe, PluginHost& plugins) {
 WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
                    const std::function<void(const Assembly&)>& fits, std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + limit;
-  const std::vector<Candidate> candidates = Candidates(recipe, plugins).all();
+  const std::vector<FitCandidate> candidates = Candidates(recipe, plugins).all();
   WhatFits found;
   if (takes_long(recipe, plugins)) {
     found.left = static_cast<int>(candidates.size());
     return found;
   }
-  std::vector<const Candidate*> left;
+  std::vector<const FitCandidate*> left;
   std::set<std::size_t>
       enough;  // groups of which a step is enough: more of it, or more beside it, is not needed
-  for (const Candidate& candidate : candidates) {
+  for (const FitCandidate& candidate : candidates) {
     if (std::any_of(candidate.groups.begin(), candidate.groups.end(),
                     [&](std::size_t group) { return enough.count(group) != 0; }))
       continue;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "train/assemble/assembly.hpp"
-#include "train/assemble/does_not_fit.hpp"
 
 namespace prun {
 

@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include "base/saturated.hpp"
+#include "base/narrow.hpp"
 #include "base/thread.hpp"
 #include "prun/error.hpp"
 

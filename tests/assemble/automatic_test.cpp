@@ -1,15 +1,15 @@
 // What `auto` stands for, on a machine that has two units of the preferred device, or seems to.
-#include "train/assemble/automatic.hpp"
+#include "train/assemble/plugin_host.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <thread>
 
-#include "base/core_shares.hpp"
+#include "base/machine.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/built_plugins.hpp"
-#include "train/assemble/one_host.hpp"
+#include "train/assemble/assembly.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::automatic_test {

@@ -1,5 +1,5 @@
 // What a comm plugin's note says of the variables that it reads, for one that the core has never heard of.
-#include "train/assemble/comm_variables.hpp"
+#include "train/assemble/host_limits.hpp"
 
 #include <gtest/gtest.h>
 

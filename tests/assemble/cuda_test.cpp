@@ -1,11 +1,11 @@
 // Plans for the device cuda, made where there is no GPU. Skipped where the plugin is not built.
 #include <gtest/gtest.h>
 
-#include "base/format.hpp"
-#include "inspect/assumed.hpp"
+#include "base/text.hpp"
+#include "inspect/report_sections.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/built_plugins.hpp"
-#include "train/assemble/one_host.hpp"
+#include "train/assemble/assembly.hpp"
 
 namespace prun::test::cuda_test {
 namespace {

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "estimate/forecast.hpp"
-#include "inspect/assumed.hpp"
+#include "inspect/report_sections.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/assemble/one_host.hpp"
+#include "train/assemble/assembly.hpp"
 
 namespace prun::test::hosts_test {
 namespace {

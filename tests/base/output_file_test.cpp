@@ -1,5 +1,5 @@
 // What a command's output may take the place of.
-#include "base/output_file.hpp"
+#include "base/whole_file.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

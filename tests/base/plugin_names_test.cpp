@@ -20,18 +20,17 @@ namespace fs = std::filesystem;
 
 // Files and folders that may, by the end of their paths, and why.
 const std::map<std::string, std::string> exempt = {
-    {"assemble/base_recipes.hpp", "what programs begin with"},
+    {"assemble/model_program.hpp", "what programs begin with"},
     {"tools/bench", "what measures kernels of plugins, one by one"},
     {"convert", "what the options of other programs are called here"},
-    {"conform/scaffold_templates.cpp", "what is written for an author"},
-    {"conform/scaffold_tier.cpp", "what is written for an author"},
+    {"conform/scaffold.cpp", "what is written for an author"},
+    {"conform/scaffold_device.cpp", "what is written for an author"},
     {"demo/demo_verb.cpp", "the recipe that prun demo writes"},
     {"init/first_recipe.cpp", "the recipe that prun init writes"},
     {"init/first_recipe.hpp", "the recipe that prun init writes"},
     {"init/init_verb.cpp", "what prun init asks and takes"},
-    {"init/finetune_recipe.cpp", "the recipe that prun init writes"},
-    {"cli/checkpoint_recipe.cpp", "what an imported checkpoint lacks of a recipe"},
-    {"assemble/one_host.cpp", "a device that every machine has, as advice"},
+    {"cli/open_recipe.cpp", "what an imported checkpoint lacks of a recipe"},
+    {"assemble/assembly.cpp", "a device that every machine has, as advice"},
     {"loop/local_ranks.cpp", "a device that every machine has, as advice"},
     {"assemble/recipe_checks.cpp", "a strategy that uses any axis, as advice"},
 };

@@ -1,5 +1,5 @@
 // Numbers of bytes near the largest one.
-#include "base/saturated.hpp"
+#include "base/narrow.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "packing.hpp"
+#include "chat_data.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Verbs of third parties: executables prun-VERB on the path.
-#include "cli/foreign_verbs.hpp"
+#include "cli/command_table.hpp"
 
 #include <gtest/gtest.h>
 

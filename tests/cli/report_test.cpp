@@ -7,7 +7,7 @@
 
 #include "base/json.hpp"
 #include "binary.hpp"
-#include "report/chart.hpp"
+#include "report/page.hpp"
 #include "runs/log.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/format.hpp"
 #include "base/json.hpp"
+#include "base/text.hpp"
 #include "binary.hpp"
 #include "search/what_fits.hpp"
 #include "support/assembly_fixture.hpp"

@@ -1,4 +1,4 @@
-#include "convert/whole_sum.hpp"
+#include "convert/shell_words.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,6 @@
 #include <functional>
 #include <limits>
 
-#include "plugins/data/tokens/llmc_file.hpp"
 #include "plugins/data/tokens/megatron_index.hpp"
 #include "prun/error.hpp"
 #include "token_files.hpp"

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "call_counter.hpp"
-#include "cores.hpp"
 #include "host/host_memory.hpp"
 #include "isa.hpp"
 #include "prun/plugin.hpp"
+#include "worker_pool.hpp"
 
 extern "C" const prun::PluginDescriptor* prun_plugin_v1(const prun::HostApi*);
 

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "call_counter.hpp"
-#include "cores.hpp"
 #include "prun/error.hpp"
 
 namespace prun::cpu {

@@ -5,9 +5,7 @@
 
 #include "base/json.hpp"
 #include "cli/binary.hpp"
-#include "doctor/drive.hpp"
-#include "doctor/machine_findings.hpp"
-#include "doctor/plugins.hpp"
+#include "doctor/findings.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "execute/probe.hpp"
+#include "execute/binding.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/built_plugins.hpp"
 #include "support/layouts.hpp"

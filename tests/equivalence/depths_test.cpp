@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "execute/tensors.hpp"
+#include "execute/plan_memory.hpp"
 #include "program/flops.hpp"
 #include "support/coded_runs.hpp"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "estimate/forecast.hpp"
-#include "execute/tensors.hpp"
+#include "execute/plan_memory.hpp"
 #include "support/coded_runs.hpp"
 
 namespace prun::test::diloco_test {

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "execute/tensors.hpp"
+#include "execute/plan_memory.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 

@@ -2,8 +2,8 @@
 // share out state over several axes: each trains as one rank does, and sends what it is said to.
 #include <gtest/gtest.h>
 
+#include "inspect/one_rank.hpp"
 #include "inspect/verify.hpp"
-#include "inspect/whole_numbers.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 

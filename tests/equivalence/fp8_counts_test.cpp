@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <set>
 
-#include "program/fp8_counts.hpp"
+#include "program/fp8_products.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/tallies.hpp"
-#include "train/loop/fp8_counting.hpp"
 #include "train/loop/local_ranks.hpp"
+#include "train/loop/step_staging.hpp"
 
 namespace prun::test::fp8_counts_test {
 namespace {

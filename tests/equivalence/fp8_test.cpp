@@ -3,9 +3,8 @@
 
 #include "inspect/report.hpp"
 #include "inspect/verify.hpp"
+#include "program/fp8_data.hpp"
 #include "program/fp8_products.hpp"
-#include "program/saved_codes.hpp"
-#include "program/weight_codes.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 

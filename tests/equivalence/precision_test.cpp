@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "base/random.hpp"
-#include "execute/tensors.hpp"
+#include "execute/plan_memory.hpp"
 #include "inspect/verify.hpp"
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"

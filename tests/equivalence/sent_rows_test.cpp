@@ -12,7 +12,7 @@
 #include "support/tallies.hpp"
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
-#include "train/loop/non_finite.hpp"
+#include "train/loop/run_report.hpp"
 
 namespace prun::test::sent_rows_test {
 namespace {

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "inspect/verify.hpp"
-#include "plan/staged_chunks.hpp"
+#include "plan/exchange_needs.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/planned_traffic.hpp"
 #include "train/loop/local_ranks.hpp"

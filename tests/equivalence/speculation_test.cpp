@@ -4,10 +4,10 @@
 
 #include <set>
 
-#include "base/format.hpp"
+#include "base/text.hpp"
 #include "clipped_runs.hpp"
-#include "plan/proof/check_effects.hpp"
-#include "program/update_form.hpp"
+#include "plan/proof/call_replay.hpp"
+#include "program/update.hpp"
 
 namespace prun::test::speculation_test {
 namespace {

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "estimate/costs_file.hpp"
-#include "estimate/known_costs.hpp"
 #include "estimate/table_prices.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"

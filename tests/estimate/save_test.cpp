@@ -1,7 +1,7 @@
 // Saves in virtual time: what they hold up, and what goes on beside them.
 #include <gtest/gtest.h>
 
-#include "estimate/simulated_save.hpp"
+#include "estimate/forecast.hpp"
 #include "estimate/trace.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"

@@ -1,5 +1,5 @@
 // Bytes that several move at the same time: by hand, and in plans.
-#include "estimate/sharing.hpp"
+#include "estimate/simulate.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "plan/proof/alike.hpp"
+#include "plan/proof/lanes.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/plan_builder.hpp"

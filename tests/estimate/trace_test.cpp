@@ -7,12 +7,11 @@
 #include <set>
 
 #include "base/json.hpp"
-#include "estimate/predict.hpp"
+#include "estimate/forecast.hpp"
 #include "estimate/trace.hpp"
 #include "inspect/recorder.hpp"
 #include "measure/comm_bench.hpp"
 #include "measure/kernel_bench.hpp"
-#include "measure/kernel_timer.hpp"
 #include "measure/layout_bench.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"

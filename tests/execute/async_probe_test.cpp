@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "inspect/recorder.hpp"
-#include "measure/kernel_timer.hpp"
+#include "measure/kernel_bench.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 

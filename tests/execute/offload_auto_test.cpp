@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "estimate/predict.hpp"
+#include "estimate/forecast.hpp"
 #include "inspect/report.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"

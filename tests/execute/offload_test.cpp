@@ -8,17 +8,15 @@
 #include <memory>
 #include <random>
 
-#include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
 #include "estimate/costs_file.hpp"
-#include "estimate/links.hpp"
+#include "estimate/forecast.hpp"
 #include "estimate/moved_bytes.hpp"
-#include "estimate/predict.hpp"
 #include "estimate/simulate.hpp"
 #include "estimate/table_prices.hpp"
-#include "inspect/offload_report.hpp"
 #include "inspect/report.hpp"
+#include "inspect/report_sections.hpp"
 #include "program/step.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"

@@ -1,6 +1,6 @@
 // What a recipe leaves open by `auto` and predicted times settle: where updates run, in which order
 // microbatches pass the layers.
-#include "search/quickest.hpp"
+#include "search/settled_recipe.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,6 @@
 #include "estimate/costs_file.hpp"
 #include "estimate/forecast.hpp"
 #include "estimate/number_text.hpp"
-#include "search/resumed_settings.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 

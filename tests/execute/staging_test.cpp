@@ -1,5 +1,5 @@
 // Operations through pinned memory, on a device whose memory the host cannot touch.
-#include "execute/staging.hpp"
+#include "execute/rank_queues.hpp"
 
 #include <gtest/gtest.h>
 

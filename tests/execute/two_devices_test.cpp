@@ -8,7 +8,7 @@
 
 #include "base/safetensors.hpp"
 #include "base/text.hpp"
-#include "estimate/predict.hpp"
+#include "estimate/forecast.hpp"
 #include "inspect/report.hpp"
 #include "measure/kernel_bench.hpp"
 #include "plan/make/make_plan.hpp"
@@ -17,7 +17,7 @@
 #include "support/layouts.hpp"
 #include "support/lowering.hpp"
 #include "support/temp_folder.hpp"
-#include "train/assemble/one_host.hpp"
+#include "train/assemble/assembly.hpp"
 
 namespace prun::test::two_devices_test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "huggingface/model_config.hpp"
+#include "huggingface/config.hpp"
 #include "support/hugging_face.hpp"
 #include "train/assemble/model_program.hpp"
 

@@ -11,7 +11,7 @@
 #include <random>
 
 #include "hugging_face/hugging_face.hpp"
-#include "huggingface/directory.hpp"
+#include "huggingface/foreign_weights.hpp"
 #include "support/hugging_face.hpp"
 #include "support/layouts.hpp"
 #include "support/saved.hpp"

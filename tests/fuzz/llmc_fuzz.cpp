@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "plugins/data/tokens/llmc_file.hpp"
+#include "plugins/data/tokens/megatron_index.hpp"
 #include "prun/error.hpp"
 
 namespace {

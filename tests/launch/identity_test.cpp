@@ -5,7 +5,6 @@
 
 #include <map>
 
-#include "launch/slurm_list.hpp"
 #include "prun/error.hpp"
 
 namespace prun::identity_test {

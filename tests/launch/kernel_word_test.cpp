@@ -1,5 +1,5 @@
 // What the kernel counts and logs, as files of a test say it.
-#include "launch/kernel_word.hpp"
+#include "launch/launch_report.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "base/core_shares.hpp"
+#include "base/machine.hpp"
 #include "launch/leftovers.hpp"
 #include "launch/process.hpp"
 #include "launch/rank_process.hpp"

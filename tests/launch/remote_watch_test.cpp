@@ -1,5 +1,5 @@
 // Hangs found in what ranks tell about themselves, each by its own clock.
-#include "launch/remote_watch.hpp"
+#include "launch/hang_watch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <regex>
 #include <sstream>
 
-#include "plan/call_text.hpp"
+#include "plan/plan.hpp"
 #include "plan/proof/check_ranks.hpp"
 #include "program/passes.hpp"
 

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <limits>
 
-#include "plugins/observer/console/console_format.hpp"
 #include "plugins/observer/console/console_observer.hpp"
 #include "tests/support/temp_folder.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "base/format.hpp"
+#include "base/text.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"

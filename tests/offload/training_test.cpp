@@ -6,7 +6,6 @@
 #include <chrono>
 #include <filesystem>
 
-#include "base/format.hpp"
 #include "base/text.hpp"
 #include "cli/binary.hpp"
 #include "estimate/forecast.hpp"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/safetensors.hpp"
-#include "conform/differentiated.hpp"
+#include "conform/interpreter.hpp"
 #include "ops/op_cases.hpp"
 #include "support/assembly_fixture.hpp"
 

@@ -1,4 +1,4 @@
-#include "placement/dealt_loads.hpp"
+#include "placement/pack_whole.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "placement/saved_moves.hpp"
+#include "placement/moves.hpp"
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "plan/call_text.hpp"
+#include "plan/plan.hpp"
 #include "plan/proof/check_plan.hpp"
 #include "support/assembly_fixture.hpp"
 

@@ -1,5 +1,5 @@
 // Who meets whom, and when an exchange is over.
-#include "plan/proof/channels.hpp"
+#include "plan/proof/lanes.hpp"
 
 #include <gtest/gtest.h>
 

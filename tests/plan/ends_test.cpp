@@ -1,6 +1,6 @@
 // What queues of finite depth and exchanges that compete for places make stand still is found, with the least
 // that would do; and what they do not is let through.
-#include "plan/proof/ends.hpp"
+#include "plan/proof/deadlock.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,8 @@
 // How feeders are held up, who gets a place, and what is said of a deadlock.
-#include "plan/proof/feeders.hpp"
+#include "plan/proof/deadlock.hpp"
 
 #include <gtest/gtest.h>
 
-#include "plan/proof/deadlock.hpp"
 #include "support/plan_builder.hpp"
 
 namespace prun::test::feeders_test {

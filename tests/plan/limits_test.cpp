@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "estimate/simulate.hpp"
-#include "plan/pipeline/stages.hpp"
+#include "plan/pipeline/lay_out_pipeline.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test::limits_test {

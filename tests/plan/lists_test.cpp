@@ -1,5 +1,5 @@
 // A comm plugin may run the exchanges of one list at once: none has its result where another reads or writes.
-#include "plan/proof/check_lists.hpp"
+#include "plan/proof/check_plan.hpp"
 
 #include <gtest/gtest.h>
 

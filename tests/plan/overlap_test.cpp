@@ -1,6 +1,6 @@
 // Steps that overlap: what is cut out of a row of them, in which order a rank's calls stand then, and that
 // the proof finds what is wrong with it.
-#include "plan/pipeline/overlap.hpp"
+#include "plan/pipeline/read_schedule.hpp"
 
 #include <gtest/gtest.h>
 

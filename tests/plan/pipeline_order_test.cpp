@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "conform/trial.hpp"
+#include "conform/kind_checks.hpp"
 #include "plan/pipeline/timing.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/assemble/program_writer.hpp"

@@ -1,5 +1,5 @@
 // How a chain is cut into the stages of a pipeline.
-#include "plan/pipeline/stages.hpp"
+#include "plan/pipeline/lay_out_pipeline.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Who sends what to whom where parts of a sequence shift: each part once, to the rank that needs it.
-#include "plan/shifted.hpp"
+#include "plan/bound_calls.hpp"
 
 #include <gtest/gtest.h>
 

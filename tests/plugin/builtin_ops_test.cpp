@@ -6,7 +6,6 @@
 #include "base/text.hpp"
 #include "conform/op_checks.hpp"
 #include "conform/tiny_recipe.hpp"
-#include "conform/weigh.hpp"
 #include "explain/builtin_examples.hpp"
 #include "explain/op_places.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "conform/conformance.hpp"
 #include "conform/kind_checks.hpp"
-#include "conform/trial_options.hpp"
+#include "conform/tiny_recipe.hpp"
 #include "plugin/discovery.hpp"
 
 namespace prun {

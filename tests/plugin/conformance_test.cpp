@@ -1,7 +1,6 @@
 // `prun plugins check` on good plugins and on every kind of bad one: each verdict lies on the right check.
 #include "conform/conformance.hpp"
 
-#include "conform/isolated.hpp"
 #include "conform/kind_checks.hpp"
 #include "plugin_fixtures.hpp"
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <random>
 
-#include "plugin/compatibility.hpp"
 #include "plugin_fixtures.hpp"
 #include "prun/plugin.hpp"
 

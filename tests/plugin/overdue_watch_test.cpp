@@ -1,5 +1,5 @@
 // Who is told of calls that last, and how often.
-#include "cli/overdue_watch.hpp"
+#include "cli/open_recipe.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Whom a plugin file may belong to and who may write to it and to the folders above.
-#include "plugin/trust.hpp"
+#include "plugin/loader.hpp"
 
 #include "plugin_fixtures.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "placement/check_edits.hpp"
 #include "program/passes.hpp"
-#include "program/update_form.hpp"
+#include "program/update.hpp"
 #include "prun/lowering.hpp"
 #include "support/assembly_fixture.hpp"
 

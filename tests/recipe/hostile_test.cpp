@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "recipe/fixture.hpp"
-#include "recipe/toml_precheck.hpp"
+#include "recipe/toml_reader.hpp"
 
 namespace prun::test {
 namespace {

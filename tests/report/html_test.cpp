@@ -1,12 +1,11 @@
 // What is a text stays one, and few points look like many.
-#include "report/html.hpp"
+#include "report/page.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "prun/error.hpp"
-#include "report/decimate.hpp"
 
 namespace prun::test {
 namespace {

@@ -6,10 +6,7 @@
 #include <map>
 #include <numeric>
 
-#include "inspect/memory_use.hpp"
-#include "inspect/purposes.hpp"
-#include "inspect/timeline.hpp"
-#include "inspect/traffic_matrix.hpp"
+#include "inspect/plan_figures.hpp"
 #include "plan/pipeline/timing.hpp"
 #include "report/run_page.hpp"
 #include "support/assembly_fixture.hpp"

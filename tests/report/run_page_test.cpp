@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "browser.hpp"
-#include "report/chart.hpp"
+#include "report/page.hpp"
 #include "report/plan_page.hpp"
 #include "runs/log_text.hpp"
 #include "support/assembly_fixture.hpp"

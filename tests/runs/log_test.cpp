@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "log_text.hpp"
-#include "runs/log_line.hpp"
 #include "support/temp_folder.hpp"
 
 namespace prun::test {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/format.hpp"
+#include "base/text.hpp"
 
 namespace prun::test {
 

@@ -1,12 +1,12 @@
 // Where a run's time went: every second of its log once.
-#include "runs/time_account.hpp"
+#include "runs/log.hpp"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "log_text.hpp"
-#include "runs/recipe_lines.hpp"
+#include "runs/diff.hpp"
 #include "support/temp_folder.hpp"
 
 namespace prun::test {

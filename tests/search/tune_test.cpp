@@ -4,14 +4,13 @@
 #include <fstream>
 #include <set>
 
-#include "base/format.hpp"
 #include "base/text.hpp"
 #include "estimate/costs_file.hpp"
 #include "estimate/forecast.hpp"
 #include "inspect/verify.hpp"
 #include "support/layouts.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
-#include "tune/tune_text.hpp"
+#include "tune/tune_verb.hpp"
 #include "tuned.hpp"
 
 namespace prun::test {

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/random.hpp"
-#include "execute/tensors.hpp"
+#include "execute/plan_memory.hpp"
 #include "support/token_file.hpp"
 #include "train/loop/local_ranks.hpp"
 

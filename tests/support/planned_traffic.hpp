@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "support/assembly_fixture.hpp"
-#include "train/assemble/comm_needs.hpp"
+#include "train/assemble/process_memory.hpp"
 
 namespace prun::test {
 

@@ -1,5 +1,5 @@
 // Normal forms as the package `tokenizers` makes it (tests/tokenize/make_fixtures).
-#include "tokenizer/normal_form.hpp"
+#include "tokenizer/normalizer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,6 @@
 #include "support/packed_text.hpp"
 #include "support/temp_folder.hpp"
 #include "tests/support/fake_options.hpp"
-#include "tokenize/token_set.hpp"
 #include "tokenizer_fixtures.hpp"
 #include "tokens_data.hpp"
 

@@ -9,7 +9,6 @@
 
 #include "base/json.hpp"
 #include "base/sha256.hpp"
-#include "tokenizer/encoder.hpp"
 #include "tokenizer_fixtures.hpp"
 
 namespace prun::test {

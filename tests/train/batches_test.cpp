@@ -1,6 +1,6 @@
 // What a rank takes of a step's samples: its own rows and its own positions, no byte beyond them, and the
 // count of the targets that count.
-#include "train/loop/batches.hpp"
+#include "train/loop/samples.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,6 @@
 #include "cli/preflight.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/checkpoint/best_checkpoint.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/training_run.hpp"

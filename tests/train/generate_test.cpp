@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "execute/meetings.hpp"
-#include "execute/tensors.hpp"
+#include "execute/plan_memory.hpp"
 #include "generate/checkpoint_use.hpp"
 #include "generate/forward_rank.hpp"
 #include "generate/generator.hpp"
@@ -16,7 +16,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
-#include "train/checkpoint/settings.hpp"
+#include "train/checkpoint/manifest.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::generate_test {

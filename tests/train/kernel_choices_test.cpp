@@ -1,5 +1,5 @@
 // What a device chooses by trying, and bits depend on, is chosen again by whoever goes on.
-#include "train/checkpoint/kernel_choices.hpp"
+#include "train/checkpoint/checkpoint_folder.hpp"
 
 #include <gtest/gtest.h>
 

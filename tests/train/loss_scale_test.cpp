@@ -7,7 +7,7 @@
 #include "base/random.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/assemble/loss_scale.hpp"
+#include "train/assemble/loss_settings.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/training_run.hpp"
 

@@ -8,7 +8,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
-#include "train/assemble/loss_groups.hpp"
+#include "train/assemble/loss_settings.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/training_run.hpp"
 

@@ -6,12 +6,12 @@
 #include <fstream>
 
 #include "plan/proof/check_plan.hpp"
-#include "search/run_length.hpp"
+#include "search/settled_recipe.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/saved.hpp"
 #include "support/temp_folder.hpp"
-#include "train/assemble/batch_ramp.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/training_run.hpp"
 

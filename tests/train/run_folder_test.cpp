@@ -9,7 +9,7 @@
 #include <fstream>
 #include <thread>
 
-#include "base/unfinished.hpp"
+#include "base/durable_file.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 

@@ -1,5 +1,5 @@
 // Recipes that checkpoints keep, as text: each setting is one value, wherever the manifest comes from.
-#include "train/checkpoint/settings.hpp"
+#include "train/checkpoint/manifest.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/assembly_fixture.hpp"
-#include "train/assemble/corrupted_spans.hpp"
+#include "train/assemble/masked_tokens.hpp"
 #include "train/loop/samples.hpp"
 
 namespace prun::test::spans_test {

@@ -12,7 +12,7 @@
 #include "support/layouts.hpp"
 #include "support/saved.hpp"
 #include "support/temp_folder.hpp"
-#include "train/checkpoint/piece_ring.hpp"
+#include "train/checkpoint/saved_state.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::streamed_save_test {

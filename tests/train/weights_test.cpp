@@ -1,6 +1,6 @@
 // How parameters start: every element is the number of its parameter's stream, whoever holds it, in whichever
 // format and however the work was cut.
-#include "train/checkpoint/weights.hpp"
+#include "train/checkpoint/start_values.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "base/random.hpp"
-#include "execute/tensors.hpp"
+#include "execute/plan_memory.hpp"
 #include "prun/split_master.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"

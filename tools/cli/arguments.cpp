@@ -5,10 +5,10 @@
 #include <charconv>
 
 #include "base/text.hpp"
-#include "cli/foreign_verbs.hpp"
+#include "cli/command_table.hpp"
 #include "cli/manual.hpp"
 #include "prun/error.hpp"
-#include "recipe/core_schema.hpp"
+#include "recipe/schema.hpp"
 #include "recipe/value.hpp"
 
 namespace prun {

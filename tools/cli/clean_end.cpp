@@ -7,8 +7,8 @@
 
 #include <cerrno>
 
+#include "base/durable_file.hpp"
 #include "base/thread.hpp"
-#include "base/unfinished.hpp"
 #include "launch/stop_signals.hpp"
 #include "prun/error.hpp"
 

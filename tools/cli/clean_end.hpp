@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/file_system.hpp"
-#include "base/output_file.hpp"
+#include "base/whole_file.hpp"
 
 namespace prun {
 

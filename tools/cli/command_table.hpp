@@ -2,6 +2,8 @@
 // follow this table.
 #pragma once
 
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +12,8 @@
 #include "cli/arguments.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- command table
 
 struct CommandOption {
   std::string_view name;   // such as "--steps"
@@ -31,8 +35,8 @@ std::span<const Command> commands();
 
 // These return the commands of the verbs that this program was linked with, in the order of
 // tools/CMakeLists.txt, and what to say where a command is not among them. The build writes both, for each
-// program that has the command line: the verb `runs` brings its commands by runs_verb(), in runs_verb.cpp.
-// They are null in other programs, such as tests, that use parts of the command line.
+// program that has the command line: the verb `runs` brings its commands by runs_verb(), in
+// runs/run_list.cpp. They are null in other programs, such as tests, that use parts of the command line.
 [[gnu::weak]] std::vector<Command> linked_commands();
 [[gnu::weak]] std::string_view left_out();
 
@@ -67,5 +71,19 @@ struct WordCount {
   std::size_t least = 0, most = 0;
 };
 WordCount word_count(const Command& command);
+
+// ------------------------------------------------------------------- foreign verbs
+// Calls verbs of third parties: `prun VERB` runs an executable prun-VERB in a folder of PATH, as git does it.
+
+// Returns the first prun-VERB on the path that may be executed. A verb is lower-case letters, digits and
+// dashes, and none of prun's own.
+std::optional<std::filesystem::path> foreign_verb(std::string_view verb);
+
+// Returns all verbs that can be called so, in alphabetical order.
+std::vector<std::string> foreign_verbs();
+
+// Becomes that executable, where the first argument is such a verb and not a file here. It reads the words
+// behind the verb itself, and finds the prun that called it in the environment, as PRUN.
+void become_foreign_verb(int argc, char** argv);
 
 }  // namespace prun

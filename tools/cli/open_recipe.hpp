@@ -1,17 +1,41 @@
 // Opens a recipe as a command line names it.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
+#include <thread>
 
 #include "cli/arguments.hpp"
-#include "cli/overdue_watch.hpp"
 #include "launch/flight.hpp"
 #include "launch/identity.hpp"
+#include "plugin/border.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- overdue watch
+// Finds calls into plugins that do not return.
+
+// Calls `found`, while it lives, with each call that has lasted for longer than `limit`, once, on a thread of
+// the watch.
+class OverdueWatch {
+ public:
+  using Found = std::function<void(const PluginAndWhere& call)>;
+  OverdueWatch(std::chrono::milliseconds limit, Found found);
+
+ private:
+  void run(const std::stop_token& stop) const;
+
+  std::chrono::milliseconds limit_;
+  Found found_;
+  std::jthread thread_;  // declared last, so that it stops before the rest is destroyed
+};
+
+// ------------------------------------------------------------------- open recipe
 
 // Holds a recipe with the plugins it can name.
 struct Opened {
@@ -53,5 +77,14 @@ Assembly assemble(const Opened& opened);
 // Returns the recipe for ranks that are threads of a process: each computes with one thread, and none is
 // pinned.
 Recipe with_thread_ranks(Recipe recipe);
+
+// ------------------------------------------------------------------- open unsettled
+// Opens a recipe as a command line names it, for commands that lay it out.
+
+// Makes paths whole, so that a program that reads its checkpoint, from any folder, finds its plugins too.
+Recipe with_whole_paths(const Recipe& recipe, const std::filesystem::path& file);
+
+// Does as open_recipe(), but names its device and settles nothing else: it has `unsettled` alone.
+Opened open_unsettled(const Arguments& arguments, const std::string& file);
 
 }  // namespace prun

@@ -3,9 +3,9 @@
 #include "base/text.hpp"
 #include "plan/persistent.hpp"
 #include "plugin/traits.hpp"
-#include "recipe/placed.hpp"
+#include "recipe/recipe.hpp"
 #include "train/assemble/recipe_checks.hpp"
-#include "train/checkpoint/best_checkpoint.hpp"
+#include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/trainer.hpp"
 

@@ -11,7 +11,7 @@
 #include "base/thread.hpp"
 #include "conform/kernel_trial.hpp"
 #include "execute/communicators.hpp"
-#include "ranks/rank_threads.hpp"
+#include "ranks/rank_answers.hpp"
 
 namespace prun {
 namespace {

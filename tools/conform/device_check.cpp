@@ -12,7 +12,6 @@
 #include "base/text.hpp"
 #include "conform/op_checks.hpp"
 #include "conform/tiny_recipe.hpp"
-#include "conform/trial_options.hpp"
 #include "ops/registry.hpp"
 #include "prun/device.hpp"
 

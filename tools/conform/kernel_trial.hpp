@@ -11,6 +11,8 @@
 
 namespace prun {
 
+// ------------------------------------------------------------------- kernel trial
+
 // Is an operand with its elements.
 struct TrialOperand {
   OperandShape shape;
@@ -71,5 +73,14 @@ bool try_threads(const KernelDef& kernel, const KernelCall& call);
 
 // Returns a text such as "op 'linear', operand 'bias'".
 std::string operand_text(const OpDef& def, std::size_t i);
+
+// ------------------------------------------------------------------- split trial
+// Checks that an op's rule tells the truth: computed in parts, as the dimensions that it leaves unmarked
+// allow, from partial sums that it passes on, and with positions in another order where the rule allows that,
+// an op must give the same result as on the whole.
+
+// Tries the marks in fp64. Throws an Error that names op, mark and operand. Returns what it could not try:
+// dimensions that have no two equal parts.
+std::vector<std::string> try_marks(const KernelDef& kernel, const KernelCall& call);
 
 }  // namespace prun

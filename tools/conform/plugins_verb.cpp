@@ -6,7 +6,7 @@
 #include "conform/conformance.hpp"
 #include "conform/kind_checks.hpp"
 #include "conform/scaffold.hpp"
-#include "conform/trial_options.hpp"
+#include "conform/tiny_recipe.hpp"
 #include "explain/explain.hpp"
 #include "train/assemble/plugin_host.hpp"
 

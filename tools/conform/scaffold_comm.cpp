@@ -1,5 +1,5 @@
 // Holds the template of a comm plugin, which works on any machine.
-#include "conform/scaffold_templates.hpp"
+#include "conform/scaffold.hpp"
 
 namespace prun {
 

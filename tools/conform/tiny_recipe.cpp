@@ -7,9 +7,16 @@
 #include <fstream>
 
 #include "base/random.hpp"
+#include "base/text.hpp"
+#include "recipe/diagnostics.hpp"
+#include "recipe/schema.hpp"
+#include "recipe/toml_reader.hpp"
+#include "train/assemble/plugin_host.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- tiny recipe
 
 namespace fs = std::filesystem;
 
@@ -56,6 +63,98 @@ CpuKernels::CpuKernels(const std::vector<SearchPlace>& places) {
 KernelsOf CpuKernels::kernels() const {
   if (!device_) return [](std::string_view) { return nullptr; };
   return kernels_of(*device_);
+}
+
+namespace {
+
+// ------------------------------------------------------------------- trial options
+
+using recipe::Node;
+
+constexpr std::pair<const char*, std::int64_t> tiny_model[] = {
+    {"layers", 2}, {"hidden", 16}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 32}, {"vocab", 32}};
+
+class Given {
+ public:
+  Given(const Schema& schema, const std::string& plugin) : schema_(schema), plugin_(plugin) {}
+
+  Schema take(const std::string& text) {
+    const auto source = std::make_shared<const recipe::Source>(
+        recipe::Source{"--options", text, 0, recipe::Source::Kind::file});
+    const std::optional<Node> root = recipe::read_toml(source, diagnostics_);
+    if (root) take(*root, "");
+    diagnostics_.throw_if_any();
+    return schema_;
+  }
+
+ private:
+  void take(const Node& table, const std::string& prefix) {
+    for (const recipe::Member& member : table.members) {
+      const std::string key = prefix + member.key;
+      const recipe::Option* const option = schema_.find(key);
+      if (!option && member.value.kind == Node::Kind::table) {
+        take(member.value, key + ".");
+      } else if (!option) {
+        diagnostics_.add(member.at, plugin_ + " has no option " + in_quotes(key) + did_you_mean(key, keys()));
+      } else if (auto value = recipe::convert(member.value, *option, in_quotes(key) + " of " + plugin_,
+                                              diagnostics_)) {
+        schema_ = with_default(schema_, key, std::move(*value));
+      }
+    }
+  }
+  std::vector<std::string> keys() const {
+    std::vector<std::string> keys;
+    for (const recipe::Option& option : schema_.options()) keys.push_back(option.key);
+    return keys;
+  }
+
+  Schema schema_;
+  const std::string plugin_;
+  recipe::Diagnostics diagnostics_;
+};
+
+Schema schema_of(const PluginNote& note) { return parse_schema(note.options, describe(note)); }
+
+Schema with_given(const PluginNote& note, const Schema& schema, const std::string& given) {
+  return Given(schema, describe(note)).take(given);
+}
+
+// Makes required options tiny, and larger defaults too where `defaults` says so.
+Schema made_tiny(Schema schema, bool defaults) {
+  for (const auto& [key, value] : tiny_model) {
+    const recipe::Option* const option = schema.find(key);
+    if (!option || option->type != recipe::OptionType::integer) continue;
+    const bool required = option->presence == recipe::Presence::required;
+    const auto* const before = std::get_if<std::int64_t>(&option->default_value);
+    if (required || (defaults && before && *before > value))
+      schema = with_default(schema, key, recipe::Value(value));
+  }
+  return schema;
+}
+
+}  // namespace
+
+Schema with_default(const Schema& schema, const std::string& key, recipe::Value value) {
+  std::vector<recipe::Option> options(schema.options().begin(), schema.options().end());
+  for (recipe::Option& option : options) {
+    if (option.key != key) continue;
+    option.presence = recipe::Presence::has_default;
+    option.default_value = std::move(value);
+  }
+  return Schema(std::move(options));
+}
+
+Schema trial_schema(const PluginNote& note, const std::string& given) {
+  return with_given(note, note.kind == "model" ? made_tiny(schema_of(note), false) : schema_of(note), given);
+}
+
+Schema tiny_schema(const PluginNote& note, const std::string& given) {
+  return with_given(note, made_tiny(schema_of(note), true), given);
+}
+
+DefaultOptions default_options(const Schema& schema) {
+  auto section = std::make_shared<DefaultSection>(schema);
+  return {options_of(*section), section, section->required()};
 }
 
 }  // namespace prun

@@ -6,11 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "conform/conformance.hpp"
 #include "conform/interpreter.hpp"
-#include "train/assemble/base_recipes.hpp"
+#include "recipe/recipe.hpp"
+#include "train/assemble/model_program.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- tiny recipe
 
 // Makes a folder that is removed with it.
 class TrialFolder {
@@ -39,5 +43,21 @@ class CpuKernels {
  private:
   std::shared_ptr<DeviceInterface> device_;
 };
+
+// ------------------------------------------------------------------- trial options
+// Makes the options that a plugin is tried with: its defaults, and values for those that have none.
+
+// Returns the plugin's schema with these values as defaults. `given` has the form of its section of a recipe.
+// A model's options that are required and not given are tiny, where their names are known. Throws bad_input
+// for keys and values that the schema does not have.
+Schema trial_schema(const PluginNote& note, const std::string& given);
+// Returns, for a model, the schema in which every option that is not given is tiny, defaults included.
+Schema tiny_schema(const PluginNote& note, const std::string& given);
+
+// Returns every option at its default.
+DefaultOptions default_options(const Schema& schema);
+
+// Returns the same schema with another default.
+Schema with_default(const Schema& schema, const std::string& key, recipe::Value value);
 
 }  // namespace prun

@@ -6,7 +6,7 @@
 
 #include "base/text.hpp"
 #include "convert/layout.hpp"
-#include "convert/sources.hpp"
+#include "convert/transfer.hpp"
 #include "prun/error.hpp"
 
 namespace prun::convert {

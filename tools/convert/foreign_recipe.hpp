@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "convert/transfer.hpp"
-#include "recipe/catalog.hpp"
+#include "recipe/schema.hpp"
 
 namespace prun::convert {
 

@@ -4,15 +4,55 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "convert/recipe_tables.hpp"
+#include "base/json.hpp"
+#include "convert/shell_words.hpp"
+#include "recipe/toml_writer.hpp"
+#include "recipe/value.hpp"
 
 namespace prun::convert {
+
+// ------------------------------------------------------------------- recipe tables
+// Holds the tables of a recipe that is being written: values by their keys, each with its origin.
+
+class RecipeTables {
+ public:
+  // Sets "optimizer.lr", "strategy.zero.stage" or "data.blend.1.path". The later value wins.
+  void set(std::string_view path, recipe::Value value, std::string_view origin);
+  // Adds one more to a list of texts, which has each once.
+  void add_text(std::string_view key, std::string_view text, std::string_view origin);
+  // Sets a plugin without options: "strategy.data", "observer.console".
+  void set_plugin(std::string_view section, std::string_view origin);
+  // Keeps the console: a recipe that names an observer gets none by itself.
+  void keep_console();
+  bool has(std::string_view path) const;
+  // Writes the tables in the order in which recipes have them.
+  void write(recipe::TomlWriter& out) const;
+
+ private:
+  struct Entry {
+    std::string key;
+    recipe::Value value;
+    std::string origin;
+  };
+  // Is a section of a listed plugin, with its origin even where it has no options.
+  struct Section {
+    std::string origin;
+    std::vector<Entry> entries;
+  };
+
+  std::vector<std::string> section_names() const;
+
+  std::map<std::string, Section> sections_;
+};
+
+// ------------------------------------------------------------------- transfer
 
 enum class Fate : std::uint8_t {
   open,
@@ -119,5 +159,18 @@ class Transfer {
 // Returns the value that a text of a configuration states: a boolean, a number, a list of either or of texts;
 // else the text.
 recipe::Value value_of(std::string_view text);
+
+// ------------------------------------------------------------------- sources
+// Lists the frameworks whose configurations are read, and converts each of their settings.
+
+// Converts a ds_config, which deepspeed.initialize() and Hugging Face's Trainer take.
+void convert_deepspeed(Transfer& transfer, const JsonValue& root);
+// Converts the arguments of pretrain_gpt.py, with those of the launcher before it.
+void convert_megatron(Transfer& transfer, const ShellCommand& command);
+// Converts a train_config of torchtitan.
+void convert_torchtitan(Transfer& transfer, const recipe::Node& root);
+
+// Converts a configuration of axolotl.
+void convert_axolotl(Transfer& transfer, std::string_view yaml);
 
 }  // namespace prun::convert

@@ -1,5 +1,6 @@
 // Implements prun demo: it runs prun plan, prun RECIPE and prun generate on a recipe and a text of prun's
 // own, and shows each command, so that a person sees what prun does right after installing it.
+#include <algorithm>
 #include <cstdio>
 
 #include "base/durable_file.hpp"
@@ -14,6 +15,8 @@
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- demo verb
 
 namespace fs = std::filesystem;
 
@@ -137,6 +140,40 @@ std::vector<Command> demo_verb() {
            "plan and train a tiny model for half a minute on the CPU, and let it write: prun in one look",
            {{"--out", "FOLDER", "the folder for its recipe, text and run; prun-demo"}},
            demo_command}};
+}
+
+namespace {
+
+// ------------------------------------------------------------------- prose
+
+bool is_prose(std::string_view line) {
+  return line.empty() || std::string_view("|#!<").find(line.front()) == std::string_view::npos;
+}
+
+// Of a link only its words are left.
+void append_plain(std::string& out, std::string_view line) {
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line.substr(i, 2) == "](") {
+      i = std::min(line.find(')', i), line.size());
+      continue;
+    }
+    if (std::string_view("`*[]").find(line[i]) == std::string_view::npos) out += line[i];
+  }
+  out += '\n';
+}
+
+}  // namespace
+
+std::string prose_of(std::string_view pages) {
+  std::string out;
+  bool code = false;
+  for (const std::string_view line : split(pages, '\n')) {
+    if (trim(line).starts_with("```"))
+      code = !code;
+    else if (!code && is_prose(line))
+      append_plain(out, line);
+  }
+  return out;
 }
 
 }  // namespace prun

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "recipe/catalog.hpp"
 #include "recipe/recipe.hpp"
+#include "recipe/schema.hpp"
 
 namespace prun::recipe {
 

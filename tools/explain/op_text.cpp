@@ -4,11 +4,16 @@
 #include <cstdio>
 
 #include "base/text.hpp"
+#include "cli/command_table.hpp"
+#include "cli/open_recipe.hpp"
 #include "explain/builtin_examples.hpp"
 #include "explain/op_places.hpp"
+#include "train/assemble/model_program.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- op text
 
 std::string kind_text(const ExampleOperand& example) {
   if (example.kind == ExampleOperand::Kind::scalar) return "fp64, one number of the step";
@@ -175,6 +180,39 @@ std::string explain_op(const DescribedOps& ops, std::string_view kind) {
                           one.from == "prun" ? detail::concat(": ", places_of_op(kind)) : "", "\n");
   }
   return "";
+}
+
+// ------------------------------------------------------------------- described ops
+
+DescribedOps described_ops(const Arguments& arguments, const std::string& recipe) {
+  DescribedOps ops;
+  if (recipe.empty()) return ops;
+  Opened opened = open_recipe(arguments, recipe);
+  const KnownOps known = load_ops(*opened.recipe, *opened.plugins);
+  const std::vector<std::string> names = opened.recipe->texts("plugins.ops");
+  for (std::size_t i = 0; i < known.plugins.size(); ++i) ops.add(known.plugins[i], names[i]);
+  return ops;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- ops verb
+// Implements prun ops list.
+
+int ops_command(const Arguments& arguments) {
+  const std::vector<std::string>& words = arguments.words;
+  std::fputs(list_of_ops(described_ops(arguments, words.size() == 2 ? words[1] : "")).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Command> ops_verb() {
+  return {{"ops list",
+           "[RECIPE]",
+           "the ops that models are written in: prun's own and those of a recipe's plugins",
+           {},
+           ops_command}};
 }
 
 }  // namespace prun

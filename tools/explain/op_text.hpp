@@ -5,10 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "cli/arguments.hpp"
 #include "ops/registry.hpp"
 #include "prun/op_plugin.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- op text
 
 // Holds ops with their origins, and examples of some.
 struct DescribedOps {
@@ -31,5 +34,11 @@ std::string list_of_ops(const DescribedOps& ops);
 // Describes operands, attributes, traits and, for an example, what the rule marks. It is empty where there is
 // no such op.
 std::string explain_op(const DescribedOps& ops, std::string_view kind);
+
+// ------------------------------------------------------------------- described ops
+// Lists the ops that a command line can name.
+
+// Returns prun's own ops and, for a recipe, those of the op plugins it names.
+DescribedOps described_ops(const Arguments& arguments, const std::string& recipe);
 
 }  // namespace prun

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <sstream>
 
-#include "base/format.hpp"
+#include "base/text.hpp"
 #include "generate/forward_rank.hpp"
 #include "generate/generator.hpp"
 #include "plugin/traits.hpp"
-#include "train/assemble/batch_ramp.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
 
 namespace prun {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "train/checkpoint/checkpoint.hpp"
+#include "train/loop/agreement.hpp"
 #include "train/loop/evaluator.hpp"
-#include "train/loop/membership.hpp"
 
 namespace prun {
 

@@ -1,29 +1,223 @@
 #include "hugging_face/hugging_face.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <filesystem>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/durable_file.hpp"
 #include "base/floats.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "hugging_face/beside_weights.hpp"
-#include "hugging_face/exported_weights.hpp"
+#include "base/whole_file.hpp"
 #include "huggingface/adapter.hpp"
+#include "huggingface/config.hpp"
 #include "huggingface/foreign_weights.hpp"
-#include "huggingface/model_config.hpp"
-#include "huggingface/runs.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
+#include "program/step_program.hpp"
+#include "recipe/schema.hpp"
 #include "train/assemble/model_program.hpp"
+#include "train/assemble/plugin_host.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
-#include "train/checkpoint/plugin_record.hpp"
+#include "train/checkpoint/manifest.hpp"
 #include "train/checkpoint/start_values.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- beside weights
+// Copies files that transformers reads beside weights and no checkpoint has: the tokenizer's, its template,
+// and how a model is to generate.
+
+// Copies them into `to` from where the run had them: its data's tokenizer, and the folder that it began with.
+// Returns a line that says what was copied, or why nothing was; it is empty where the run names no such
+// folder.
+std::string copy_beside_weights(const Settings& run, PluginHost& plugins, const std::filesystem::path& to);
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t most_bytes = std::size_t{1} << 30;
+constexpr std::array file_names = {"tokenizer.json",
+                                   "tokenizer_config.json",
+                                   "special_tokens_map.json",
+                                   "added_tokens.json",
+                                   "chat_template.jinja",
+                                   "tokenizer.model",
+                                   "vocab.json",
+                                   "merges.txt",
+                                   "vocab.txt",
+                                   "generation_config.json"};
+
+std::string text_setting(const Settings& run, std::string_view key) {
+  const auto found = std::find_if(run.begin(), run.end(), [&](const auto& one) { return one.first == key; });
+  if (found == run.end()) return {};
+  const auto value = recipe::parse_value(recipe::OptionType::string, found->second);
+  return value ? std::get<std::string>(*value) : std::string();
+}
+
+// Returns the tokenizer that the data plugin's trait names; nothing where that plugin is not here any more.
+std::string tokenizer_of_data(const Settings& run, PluginHost& plugins) {
+  const std::string plugin = text_setting(run, "data.plugin");
+  if (plugin.empty()) return {};
+  try {
+    const std::string key(trait_of(plugins.note("data", plugin), "tokenizer"));
+    return key.empty() ? std::string() : text_setting(run, "data." + key);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// The first of these folders that has a file gives it.
+std::vector<fs::path> folders_of(const Settings& run, PluginHost& plugins) {
+  std::vector<fs::path> folders;
+  if (const fs::path tokenizer = tokenizer_of_data(run, plugins); !tokenizer.empty())
+    folders.push_back(fs::is_directory(tokenizer) ? tokenizer : tokenizer.parent_path());
+  if (const fs::path init = text_setting(run, "model.init"); !init.empty()) folders.push_back(init);
+  return folders;
+}
+
+std::string copy_beside_weights(const Settings& run, PluginHost& plugins, const fs::path& to) {
+  const std::vector<fs::path> folders = folders_of(run, plugins);
+  std::string copied, searched;
+  for (const fs::path& folder : folders)
+    if (searched.find(folder.string()) == std::string::npos)
+      searched += (searched.empty() ? "" : ", ") + folder.string();
+  for (const char* name : file_names)
+    for (const fs::path& folder : folders) {
+      if (!fs::is_regular_file(folder / name)) continue;
+      replace_text_file(to / name, whole_file(folder / name, most_bytes));
+      copied += (copied.empty() ? "" : ", ") + std::string(name);
+      break;
+    }
+  if (folders.empty()) return {};
+  return copied.empty() ? "no tokenizer beside it: there is none in " + searched + "\n"
+                        : "copied " + copied + " of " + searched + "\n";
+}
+
+// ------------------------------------------------------------------- exported weights
+// Reads the numbers that an export has of a checkpoint's parameters: as they are, or with adapters merged in.
+
+class ExportedWeights {
+ public:
+  // `base` has the parameters that the files lack; it is null where they have all. `which` says which weights
+  // of the adapters to use.
+  ExportedWeights(const Program& program, const CheckpointFiles& files, const StartValues* base,
+                  Weights which)
+      : program_(program), files_(files), base_(base), which_(which) {}
+
+  // Returns a box of a parameter of a layer; `source` is the tensor of the files that has its numbers. A
+  // tensor that adapters change, or that lies elsewhere, is read whole and kept until another is read.
+  std::vector<float> read(Id parameter, std::int64_t layer, const std::string& source, const Slice& box);
+
+ private:
+  bool is_changed(Id parameter) const;
+  void keep(Id parameter, std::int64_t layer, const std::string& source);
+  std::vector<float> whole(Id parameter, std::int64_t layer, const std::string& source) const;
+  std::vector<float> trained(Id parameter, std::int64_t layer) const;
+  void add(const LowRankChange& change, std::int64_t layer);
+
+  const Program& program_;
+  const CheckpointFiles& files_;
+  const StartValues* const base_;
+  const Weights which_;
+  Id kept_ = none;
+  std::int64_t kept_layer_ = 0;
+  std::vector<float> numbers_;  // those of the tensor that is kept
+};
+
+Extents extents_of(const Value& value) {
+  Extents shape;
+  for (const Dim& dim : value.dims) shape.push_back(dim.extent);
+  return shape;
+}
+
+std::vector<float> floats_of(const CheckpointFiles& files, const TensorSlice& slice) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(slice.bytes()));
+  files.read(slice, bytes);
+  std::vector<float> numbers(static_cast<std::size_t>(slice.slice.count));
+  load_floats(slice.type, bytes, numbers);
+  return numbers;
+}
+
+std::vector<float> ExportedWeights::read(Id parameter, std::int64_t layer, const std::string& source,
+                                         const Slice& box) {
+  if (!program_.value(parameter).in_base && !is_changed(parameter)) {
+    const CheckpointFiles::Tensor& kept = files_.tensor(source);
+    return floats_of(files_, {source, kept.type, {kept.shape, box.start, box.extent, 0, box.count}});
+  }
+  if (kept_ != parameter || kept_layer_ != layer) keep(parameter, layer, source);
+  const Extents shape = extents_of(program_.value(parameter));
+  std::vector<float> numbers;
+  numbers.reserve(static_cast<std::size_t>(box.count));
+  each_run(box.extent, 0, box.count, [&](const Extents& index, std::int64_t count) {
+    std::int64_t at = 0;
+    for (std::size_t d = 0; d < shape.size(); ++d) at = at * shape[d] + box.start[d] + index[d];
+    const auto from = numbers_.begin() + at;
+    numbers.insert(numbers.end(), from, from + count);
+  });
+  return numbers;
+}
+
+bool ExportedWeights::is_changed(Id parameter) const {
+  const std::vector<LowRankChange>& changes = program_.low_ranks();
+  return std::any_of(changes.begin(), changes.end(),
+                     [&](const LowRankChange& change) { return change.weight == parameter; });
+}
+
+void ExportedWeights::keep(Id parameter, std::int64_t layer, const std::string& source) {
+  numbers_ = whole(parameter, layer, source);
+  kept_ = parameter;
+  kept_layer_ = layer;
+  for (const LowRankChange& change : program_.low_ranks())
+    if (change.weight == parameter) add(change, layer);
+}
+
+std::vector<float> ExportedWeights::whole(Id parameter, std::int64_t layer, const std::string& source) const {
+  if (program_.value(parameter).in_base) {
+    std::vector<float> numbers(static_cast<std::size_t>(program_.value(parameter).elements()));
+    base_->read(parameter, layer, 0, numbers);
+    return numbers;
+  }
+  const CheckpointFiles::Tensor& kept = files_.tensor(source);
+  return floats_of(files_, {source, kept.type, whole_slice(kept.shape)});
+}
+
+std::vector<float> ExportedWeights::trained(Id parameter, std::int64_t layer) const {
+  return whole(parameter, layer, weights_of(files_, full_name(program_, parameter, layer), which_));
+}
+
+// Computes numbers += factor * up * down, of which `up` may have a stretch of one dimension only.
+void ExportedWeights::add(const LowRankChange& change, std::int64_t layer) {
+  const Extents shape = extents_of(program_.value(change.weight));
+  const std::size_t out = shape.size() - change.in_dims;
+  const std::vector<float> down = trained(change.down, layer), up = trained(change.up, layer);
+  const std::int64_t rank = program_.value(change.down).dims.front().extent,
+                     width = static_cast<std::int64_t>(down.size()) / rank;
+  Extents rows = extents_of(program_.value(change.up));
+  rows.pop_back();
+  for (std::int64_t r = 0; r < elements_of(rows); ++r) {
+    std::int64_t at = 0, left = r, stride = 1;  // are of the row in the weight, the last dimension first
+    for (std::size_t d = out; d-- > 0; left /= rows[d], stride *= shape[d])
+      at += (left % rows[d] + (d == change.part ? change.begin : 0)) * stride;
+    std::vector<double> sums(static_cast<std::size_t>(width), 0);
+    for (std::int64_t k = 0; k < rank; ++k) {
+      const double by = change.factor * static_cast<double>(up[static_cast<std::size_t>(r * rank + k)]);
+      const float* const from = down.data() + k * width;
+      for (std::int64_t i = 0; i < width; ++i)
+        sums[static_cast<std::size_t>(i)] += by * static_cast<double>(from[i]);
+    }
+    float* const to = numbers_.data() + at * width;
+    for (std::int64_t i = 0; i < width; ++i)
+      to[i] = static_cast<float>(static_cast<double>(to[i]) + sums[static_cast<std::size_t>(i)]);
+  }
+}
+
+// ------------------------------------------------------------------- hugging face
 
 namespace fs = std::filesystem;
 constexpr std::int64_t piece_elements = 1 << 22;  // limits elements that are in memory at a time

@@ -12,7 +12,6 @@
 #include "base/text.hpp"
 #include "cli/command_table.hpp"
 #include "demo/demo_text.hpp"
-#include "init/finetune_recipe.hpp"
 #include "init/first_recipe.hpp"
 #include "prun/error.hpp"
 

@@ -4,9 +4,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "base/format.hpp"
 #include "base/text.hpp"
-#include "base/utc.hpp"
 #include "cli/clean_end.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
@@ -16,10 +14,9 @@
 #include "measure/io_bench.hpp"
 #include "measure/kernel_bench.hpp"
 #include "measure/layout_bench.hpp"
-#include "measure/recipes_bench.hpp"
 #include "measure/setting_bench.hpp"
 #include "prun/plugin.hpp"
-#include "search/timed_settings.hpp"
+#include "search/settled_recipe.hpp"
 
 namespace prun {
 namespace {

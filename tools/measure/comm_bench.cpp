@@ -7,13 +7,11 @@
 #include "base/json.hpp"
 #include "execute/communicators.hpp"
 #include "execute/device_memory.hpp"
-#include "execute/side_queue.hpp"
-#include "execute/staging.hpp"
+#include "execute/rank_queues.hpp"
 #include "ranks/rank_answers.hpp"
-#include "ranks/rank_threads.hpp"
-#include "train/assemble/base_recipes.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/host_limits.hpp"
+#include "train/assemble/model_program.hpp"
 
 namespace prun {
 namespace {
@@ -37,12 +35,6 @@ void each_size(std::int64_t largest, Body&& body) {
 
 std::shared_ptr<DeviceInterface> device_of(const Recipe& recipe, PluginHost& plugins) {
   return plugins.create<DeviceInterface>("device", recipe.section("device"));
-}
-
-DeviceInfo info_of(DeviceInterface& device) {
-  DeviceInfo info;
-  raise(device.info(&info));
-  return info;
 }
 
 CommInfo info_of(CommInterface& comm) {

@@ -3,19 +3,25 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <exception>
+#include <limits>
+#include <memory>
 #include <thread>
 
-#include "base/format.hpp"
 #include "base/json.hpp"
+#include "base/machine.hpp"
 #include "base/text.hpp"
+#include "base/thread.hpp"
 #include "execute/device_memory.hpp"
 #include "plugin/traits.hpp"
-#include "train/assemble/base_recipes.hpp"
+#include "train/assemble/model_program.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- io bench
 
 using Clock = std::chrono::steady_clock;
 
@@ -200,6 +206,46 @@ std::string io_json(const IoAsked& asked, const std::vector<std::pair<IoCase, Io
     json.member("mix_read", rates.mix_read).member("mix_write", rates.mix_write).end_object();
   }
   return json.end_array().end_object().take();
+}
+
+namespace {
+
+// ------------------------------------------------------------------- memory bench
+
+constexpr std::size_t elements = std::size_t{128} << 20;  // counts those of each: half a GiB
+constexpr std::size_t piece = std::size_t{1} << 20;
+constexpr int repeats = 5;
+
+double seconds_of(auto&& body) {
+  const auto begin = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+// Returns the rate of the fastest of some runs: other programs only slow them down. A piece may have another
+// thread each time, as with updates.
+double host_bandwidth() {
+  const auto threads = static_cast<std::size_t>(this_machine().cores);
+  const auto a = std::make_unique_for_overwrite<float[]>(elements),
+             b = std::make_unique_for_overwrite<float[]>(elements);
+  const auto all = [&](auto&& each) {
+    share_out(threads, elements / piece,
+              [&](std::size_t, std::size_t i) { each(a.get() + i * piece, b.get() + i * piece); });
+  };
+  all([](float* x, float* y) {
+    std::fill_n(x, piece, 1.0f);
+    std::fill_n(y, piece, 2.0f);
+  });
+  double least = std::numeric_limits<double>::max();
+  for (int repeat = 0; repeat < repeats; ++repeat)
+    least = std::min(least, seconds_of([&] {
+                       all([](float* x, const float* y) {
+                         for (std::size_t i = 0; i < piece; ++i) x[i] += 0.5f * y[i];
+                       });
+                     }));
+  return 3.0 * sizeof(float) * static_cast<double>(elements) / least;
 }
 
 }  // namespace prun

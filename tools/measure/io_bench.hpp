@@ -12,6 +12,8 @@
 
 namespace prun {
 
+// ------------------------------------------------------------------- io bench
+
 struct IoCase {
   std::int64_t stripe_kib = 1024;
   std::int64_t depth = 16;  // counts transfers each way on each drive
@@ -54,5 +56,13 @@ std::string io_recipe(PluginHost& plugins, const IoAsked& asked, const IoCase& o
 std::string io_header();
 std::string io_line(const IoCase& one, const IoRates& rates);
 std::string io_json(const IoAsked& asked, const std::vector<std::pair<IoCase, IoRates>>& results);
+
+// ------------------------------------------------------------------- memory bench
+// Measures what the host's memory carries when all cores use it at once: updates there, copies and drives
+// have to share this.
+
+// Returns the bytes a second that are read and written by a = a + s b over more than caches hold. Every byte
+// that moves is counted: what is written has been read, so no further bytes are read.
+double host_bandwidth();
 
 }  // namespace prun

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "estimate/costs.hpp"
-#include "measure/kernel_timer.hpp"
+#include "measure/kernel_bench.hpp"
 #include "ranks/rank_answers.hpp"
 
 namespace prun {

@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/format.hpp"
 #include "base/text.hpp"
 #include "estimate/number_text.hpp"
 #include "prun/error.hpp"

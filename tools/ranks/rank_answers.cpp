@@ -7,7 +7,7 @@
 #include <iterator>
 #include <numeric>
 
-#include "train/assemble/batch_ramp.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/rank.hpp"

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/format.hpp"
 #include "base/text.hpp"
 #include "estimate/number_text.hpp"
-#include "report/chart.hpp"
 #include "report/page.hpp"
 
 namespace prun {

@@ -1,7 +1,7 @@
 // Draws the layouts that a search planned: the time of a step against memory, and the frontier.
 #pragma once
 
-#include "report/html.hpp"
+#include "report/page.hpp"
 #include "search/tune.hpp"
 
 namespace prun {

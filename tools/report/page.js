@@ -6,7 +6,7 @@
   addEventListener("error", (event) => { root.dataset.error = String(event.message); });
   document.addEventListener("securitypolicyviolation", (event) => { root.dataset.violation = event.violatedDirective; });
 
-  // As in tools/report/chart.cpp.
+  // As in tools/report/page.cpp.
   const width = 720, height = 220, left = 62, right = 24, top = 10, bottom = 26;
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const view = { byTime: false, smooth: 0, log: false, from: null, to: null };

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 
-#include "base/format.hpp"
 #include "base/text.hpp"
 #include "estimate/number_text.hpp"
-#include "inspect/memory_use.hpp"
-#include "inspect/purposes.hpp"
+#include "inspect/plan_figures.hpp"
 #include "inspect/report.hpp"
-#include "inspect/timeline.hpp"
-#include "inspect/traffic_matrix.hpp"
 #include "report/page.hpp"
-#include "runs/time_account.hpp"
+#include "runs/log.hpp"
 
 namespace prun {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "estimate/forecast.hpp"
-#include "report/html.hpp"
+#include "report/page.hpp"
 #include "runs/log.hpp"
 
 namespace prun {

@@ -1,17 +1,16 @@
 // Implements prun report: it writes a run, several over each other, or a recipe as one HTML file.
 #include <cstdio>
 
-#include "base/output_file.hpp"
 #include "base/text.hpp"
+#include "base/whole_file.hpp"
 #include "cli/clean_end.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
-#include "cli/open_unsettled.hpp"
-#include "estimate/known_costs.hpp"
+#include "estimate/costs_file.hpp"
 #include "report/page.hpp"
 #include "report/plan_page.hpp"
 #include "report/run_page.hpp"
-#include "runs/recipe_lines.hpp"
+#include "runs/diff.hpp"
 #include "search/laid_out.hpp"
 
 namespace prun {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "estimate/forecast.hpp"
-#include "report/html.hpp"
 #include "report/layouts.hpp"
+#include "report/page.hpp"
 #include "runs/log.hpp"
 
 namespace prun {

@@ -1,25 +1,127 @@
 // Implements prun RECIPE: it trains what the recipe describes.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <optional>
 
-#include "base/core_shares.hpp"
+#include "base/durable_file.hpp"
+#include "base/machine.hpp"
+#include "base/text.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "cli/preflight.hpp"
+#include "launch/launcher.hpp"
 #include "launch/shared_folder.hpp"
-#include "plugin/plugin_lines.hpp"
-#include "run/restarts.hpp"
+#include "plugin/border.hpp"
+#include "prun/visible.hpp"
 #include "search/what_fits.hpp"
-#include "train/assemble/comm_variables.hpp"
+#include "train/assemble/assembly.hpp"
 #include "train/assemble/host_limits.hpp"
-#include "train/assemble/one_host.hpp"
 #include "train/assemble/tiers.hpp"
+#include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/rank.hpp"
 #include "train/loop/stop_signal.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- restarts
+// Restarts runs by themselves after a rank was lost.
+
+// Calls launch() and, when a rank was killed, hangs or lost its peers, launch() again from the last
+// checkpoint in the run's folder, or as before if there is none. It does so at most `restarts` times in a
+// row: without a new checkpoint in between, the next attempt would end as the last one. Each failure is
+// reported in the folder's failures.log as well. `command` is what was typed, from which follows what to type
+// next.
+int launch_again(LaunchOptions options, const std::filesystem::path& run_folder, std::int64_t restarts,
+                 const std::string& command);
+
+// Returns the command that goes on from the last checkpoint in the run's folder, or begins anew if there is
+// none.
+std::string command_to_go_on(const std::string& command, const std::filesystem::path& run_folder);
+
+namespace fs = std::filesystem;
+
+// Says whether another attempt may succeed; a recipe that is refused, a full disk or a loss that diverges
+// stay as they are.
+bool is_lost(int code) {
+  for (const ErrorCode lost : {ErrorCode::rank_died, ErrorCode::hang, ErrorCode::comm_failed})
+    if (code == exit_code(lost)) return true;
+  return false;
+}
+
+// Writes a line down. What ends a run must not be hidden by a file that cannot be written. It is never
+// written through a link, which leads elsewhere.
+void write_down(const fs::path& file, std::string_view line) {
+  const FileDescriptor open(
+      ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (open.is_open()) (void)!::write(open.get(), line.data(), line.size());
+}
+
+// Returns the checkpoint that a run would go on from, or nothing if there is none.
+std::optional<fs::path> last_checkpoint(const fs::path& run_folder) {
+  try {
+    return find_checkpoint(run_folder);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// Returns the number of its save, or 0 if there is none.
+std::int64_t last_save(const fs::path& run_folder) {
+  try {
+    const std::optional<fs::path> last = last_checkpoint(run_folder);
+    return last ? read_manifest(*last).save : 0;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+std::string command_to_go_on(const std::string& command, const fs::path& run_folder) {
+  return command + (last_save(run_folder) > 0 ? " --set run.resume=" + run_folder.string()
+                                              : std::string(" --set run.fresh=true"));
+}
+
+int launch_again(LaunchOptions options, const fs::path& run_folder, std::int64_t restarts,
+                 const std::string& command) {
+  const auto say = [&](std::string_view line) {
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+    write_down(run_folder / "failures.log", utc_text(std::time(nullptr)) + " " + visible_lines(line) + "\n");
+  };
+  options.say = say;
+  if (restarts > 0)
+    options.next = {};
+  else
+    options.next = [command, run_folder] { return command_to_go_on(command, run_folder); };
+  const std::vector<std::string> words = options.arguments;
+  std::int64_t in_a_row = 0;
+  for (std::int64_t save = last_save(run_folder);;) {
+    const int code = launch(options);
+    if (!is_lost(code) || restarts == 0) return code;
+    const std::int64_t now = last_save(run_folder);
+    in_a_row = now > save ? 1 : in_a_row + 1;
+    save = now;
+    if (in_a_row > restarts) {
+      say(detail::concat("prun: no checkpoint came to be in ", in_a_row,
+                         " attempts; giving up after run.restarts = ", restarts));
+      return code;
+    }
+    options.arguments = words;
+    if (save > 0)
+      options.arguments.insert(options.arguments.end(), {"--set", "run.resume=" + run_folder.string()});
+    say(detail::concat(
+        "prun: starting the ranks again (", in_a_row, " of ", restarts, " in a row), from ",
+        save > 0 ? last_checkpoint(run_folder).value_or(run_folder).string() : "the beginning"));
+  }
+}
+
+// ------------------------------------------------------------------- run verb
 
 namespace fs = std::filesystem;
 

@@ -6,17 +6,142 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <fstream>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "base/durable_file.hpp"
+#include "base/file_system.hpp"
 #include "base/json.hpp"
-#include "base/near_path.hpp"
-#include "runs/log_line.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- log line
+
+constexpr std::size_t most_fields = 64;
+
+constexpr std::string_view blanks = " \t\r";
+
+// Returns the first place from `at` on that holds no blank, which other writers put between what JSON is made
+// of.
+std::size_t past_blanks(std::string_view line, std::size_t at) {
+  return std::min(line.find_first_not_of(blanks, at), line.size());
+}
+
+std::string_view without_blanks_behind(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(blanks) + 1);
+}
+
+// Returns where the text ends that begins with the quote at `at`: behind its closing quote; 0: it does not
+// end.
+std::size_t end_of_text(std::string_view line, std::size_t at) {
+  for (std::size_t i = at + 1; i < line.size(); ++i) {
+    if (line[i] == '\\')
+      ++i;
+    else if (line[i] == '"')
+      return i + 1;
+  }
+  return 0;
+}
+
+// Returns where a value ends, before the comma or bracket that follows it; 0 where there is none.
+std::size_t end_of_value(std::string_view line, std::size_t at) {
+  int depth = 0;
+  for (std::size_t i = at; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == '"') {
+      i = end_of_text(line, i);
+      if (i == 0) return 0;
+      --i;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (depth > 0 && (c == ']' || c == '}')) {
+      --depth;
+    } else if (depth == 0 && (c == ',' || c == '}')) {
+      return i;
+    }
+  }
+  return 0;
+}
+
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return {};
+  return number;
+}
+
+}  // namespace
+
+bool LogLine::parse(std::string_view line) {
+  fields_.clear();
+  line = without_blanks_behind(line.substr(past_blanks(line, 0)));
+  if (line.size() < 2 || line.front() != '{' || line.back() != '}') return false;
+  std::size_t at = past_blanks(line, 1);
+  if (line[at] == '}') return at + 1 == line.size();
+  while (at < line.size() && line[at] == '"' && fields_.size() < most_fields) {
+    const std::size_t key = end_of_text(line, at);
+    const std::size_t colon = key == 0 ? line.size() : past_blanks(line, key);
+    if (colon == line.size() || line[colon] != ':') return false;
+    const std::size_t value = past_blanks(line, colon + 1), end = end_of_value(line, value);
+    if (end == 0 || end == value) return false;
+    fields_.push_back(
+        {line.substr(at + 1, key - at - 2), without_blanks_behind(line.substr(value, end - value))});
+    if (line[end] == '}') return end + 1 == line.size();
+    at = past_blanks(line, end + 1);
+  }
+  return false;
+}
+
+std::string_view LogLine::raw(std::string_view key) const {
+  for (const Field& field : fields_)
+    if (field.key == key) return field.value;
+  return {};
+}
+
+std::optional<double> LogLine::number(std::string_view key) const {
+  const std::string_view value = raw(key);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (value == "\"nan\"") return std::nan("");
+  if (value == "\"inf\"") return infinity;
+  if (value == "\"-inf\"") return -infinity;
+  return number_of<double>(value);
+}
+
+std::int64_t LogLine::integer(std::string_view key, std::int64_t fallback) const {
+  return number_of<std::int64_t>(raw(key)).value_or(fallback);
+}
+
+bool LogLine::flag(std::string_view key, bool fallback) const {
+  const std::string_view value = raw(key);
+  return value == "true" ? true : value == "false" ? false : fallback;
+}
+
+std::string LogLine::text(std::string_view key) const {
+  const std::string_view value = raw(key);
+  if (value.empty() || value.front() != '"') return "";
+  try {
+    return parse_json(value, "text").as_string();
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+bool LogLine::is(std::string_view key, std::string_view plain_text) const {
+  const std::string_view value = raw(key);
+  return value.size() == plain_text.size() + 2 && value.front() == '"' &&
+         value.substr(1, plain_text.size()) == plain_text;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- log
 
 namespace fs = std::filesystem;
 
@@ -309,6 +434,92 @@ bool LogFollower::go_on() {
   const std::int64_t before = read_;
   read_ = each_line(file, file_, read_, [&](std::string_view text) { take_guarded(text, line, log_); });
   return read_ != before;
+}
+
+// ------------------------------------------------------------------- text file
+
+std::string text_in(const std::filesystem::path& file, std::int64_t most) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return "";
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  const std::int64_t size = in.tellg();
+  if (size <= 0) return "";
+  std::string text(static_cast<std::size_t>(std::min(size, most)), '\0');
+  in.seekg(size - static_cast<std::int64_t>(text.size()));
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, in.gcount())));
+  return text;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- time account
+
+// Sums the time from when a process of the run began until its first step did.
+double starting_seconds(const RunLog& log) {
+  double sum = 0;
+  for (const LoggedPart& part : log.parts) {
+    const auto first = std::find_if(log.steps.begin(), log.steps.end(),
+                                    [&](const LoggedStep& step) { return step.time >= part.start.time; });
+    if (first != log.steps.end() && first->time <= part.end)
+      sum += std::max(0.0, first->time - first->seconds - part.start.time);
+  }
+  return sum;
+}
+
+double down_seconds(const RunLog& log) {
+  double sum = 0;
+  for (std::size_t i = 1; i < log.parts.size(); ++i)
+    sum += std::max(0.0, log.parts[i].start.time - log.parts[i - 1].end);
+  return sum;
+}
+
+double finite(double seconds) { return std::isfinite(seconds) && seconds > 0 ? seconds : 0; }
+
+}  // namespace
+
+TimeAccount account_of(const RunLog& log) {
+  TimeAccount account;
+  account.wall = std::max(0.0, log.last_time() - log.first_time());
+  double kept = 0, masked = 0, exposed = 0, measured = 0, saving = 0, comparing = 0, evaluating = 0;
+  for (const LoggedStep& step : log.steps) {
+    (step.kept ? kept : masked) += finite(step.seconds);
+    saving += finite(step.save_seconds);
+    comparing += finite(step.compare_seconds);
+    if (step.exposed_seconds < 0) continue;
+    ++account.measured;
+    exposed += finite(step.exposed_seconds);
+    measured += finite(step.seconds);
+  }
+  for (const LoggedEvaluation& evaluation : log.evaluations) evaluating += finite(evaluation.seconds);
+  if (log.finish) saving += finite(log.finish->save_seconds);
+  const double share = measured > 0 ? std::min(1.0, exposed / measured) : 0;
+  account.shares = {
+      {"computing", kept * (1 - share), "steps that count, without exposed communication"},
+      {"exposed communication", kept * share,
+       "computing held up by exchanges on the first rank: the share of the measured steps, for all"},
+      {"saving", saving, "training stood still for a save"},
+      {"comparing replicas", comparing, "training stood still to compare ranks"},
+      {"evaluating", evaluating, "the loss on validation data"},
+      {"lost", masked + finite(log.redone_seconds),
+       "steps done again after a resume, and steps whose update was skipped"},
+      {"starting", starting_seconds(log), "from a process' start record to its first step"},
+      {"down", down_seconds(log), "from the last line of one process to the first of the next"},
+  };
+  double sum = 0;
+  for (const TimeShare& named : account.shares) sum += named.seconds;
+  account.shares.push_back({"idle", std::max(0.0, account.wall - sum), "between steps, for anything else"});
+  return account;
+}
+
+double value_at(const RunLog& log, double share, double LoggedStep::*value) {
+  std::vector<double> list;
+  for (const LoggedStep& step : log.steps)
+    if (std::isfinite(step.*value) && step.*value > 0) list.push_back(step.*value);
+  if (list.empty()) return 0;
+  const auto at = static_cast<std::ptrdiff_t>(std::floor(share * static_cast<double>(list.size() - 1)));
+  std::nth_element(list.begin(), list.begin() + at, list.end());
+  return list[static_cast<std::size_t>(at)];
 }
 
 }  // namespace prun

@@ -6,12 +6,15 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "prun/observer.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- log
 
 // Is the start of a process of the run.
 struct LoggedStart {
@@ -110,5 +113,67 @@ class LogFollower {
   std::int64_t read_ = 0;
   RunLog log_;
 };
+
+// ------------------------------------------------------------------- log line
+// Parses one line of a run's log without building a tree: a log may have millions of them.
+
+// Holds the fields of the object on the line last parsed, in place: the line must outlive them.
+class LogLine {
+ public:
+  // Returns false where the line is no JSON object, or is cut off.
+  bool parse(std::string_view line);
+
+  std::string_view raw(std::string_view key) const;  // empty: there is none
+  // NaN and infinities are texts there. Returns nothing where there is no such field, or no number.
+  std::optional<double> number(std::string_view key) const;
+  double number(std::string_view key, double fallback) const { return number(key).value_or(fallback); }
+  std::int64_t integer(std::string_view key, std::int64_t fallback = 0) const;
+  bool flag(std::string_view key, bool fallback) const;
+  std::string text(std::string_view key) const;  // empty where it is no text
+  bool is(std::string_view key, std::string_view plain_text) const;
+  // Calls body(key, value) for each field that is an object.
+  template <class Body>
+  void each_object(const Body& body) const {
+    for (const Field& field : fields_)
+      if (!field.value.empty() && field.value.front() == '{') body(field.key, field.value);
+  }
+
+ private:
+  struct Field {
+    std::string_view key, value;
+  };
+  std::vector<Field> fields_;
+};
+
+// ------------------------------------------------------------------- text file
+// Reads text files of a run's folder, which may change meanwhile.
+
+inline constexpr std::int64_t most_text = std::int64_t{1} << 20;
+
+// Returns a file's text, or its last `most` bytes; it is empty where there is no such file.
+std::string text_in(const std::filesystem::path& file, std::int64_t most = most_text);
+
+// ------------------------------------------------------------------- time account
+// Accounts for a run's time, as far as its log holds it.
+
+struct TimeShare {
+  std::string name;
+  double seconds = 0;
+  std::string meaning;
+};
+
+struct TimeAccount {
+  double wall = 0;                // goes from the first line to the last
+  std::vector<TimeShare> shares;  // have the whole as their sum
+  std::int64_t measured = 0;      // counts steps in which exposed communication was measured
+};
+
+TimeAccount account_of(const RunLog& log);
+
+// Returns the quantile of the steps that count; `share` is from 0 to 1. It is 0 where there are none.
+double value_at(const RunLog& log, double share, double LoggedStep::*value);
+inline double step_seconds_at(const RunLog& log, double share) {
+  return value_at(log, share, &LoggedStep::seconds);
+}
 
 }  // namespace prun

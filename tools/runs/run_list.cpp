@@ -1,15 +1,44 @@
 #include "runs/run_list.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "cli/command_table.hpp"
 #include "runs/log.hpp"
-#include "runs/status.hpp"
 #include "runs/words.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- status
+
+// Says how its last part ended.
+std::string ending(const RunLog& log) {
+  const double began = log.start() ? log.start()->time : 0;
+  for (auto event = log.events.rbegin(); event != log.events.rend() && event->time >= began; ++event)
+    if (event->kind == "failed" || event->kind == "stopped") return event->kind;
+  return log.finish ? "done" : "died";
+}
+
+}  // namespace
+
+RunStatus status_of(const std::filesystem::path& folder, const RunLog& log) {
+  const std::optional<RunHolder> holder = holder_of(folder);
+  if (holder && holder->alive) return {"running", holder};
+  if (holder && !holder->here) return {"at " + holder->host, holder};
+  return {ending(log), holder};
+}
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+namespace {
+
+// ------------------------------------------------------------------- run list
 
 namespace fs = std::filesystem;
 
@@ -98,6 +127,28 @@ std::string runs_json(const std::vector<RunRow>& rows) {
     json.member("time", row.said_at).end_object();
   }
   return json.end_array().take();
+}
+
+namespace {
+
+// ------------------------------------------------------------------- runs verb
+// Implements prun runs: it lists the runs of a folder, started here or elsewhere.
+
+int runs_command(const Arguments& arguments) {
+  const std::vector<RunRow> rows = list_runs(arguments.words.empty() ? "runs" : arguments.words[0]);
+  const std::string text = arguments.has("--json") ? runs_json(rows) + "\n" : runs_text(rows, now_seconds());
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Command> runs_verb() {
+  return {{"runs",
+           "[FOLDER]",
+           "the runs in runs/ or FOLDER: state, step, loss, tokens a second",
+           {json_option},
+           runs_command}};
 }
 
 }  // namespace prun

@@ -2,10 +2,16 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runs/log.hpp"
+#include "train/checkpoint/run_folder.hpp"
+
 namespace prun {
+
+// ------------------------------------------------------------------- run list
 
 struct RunRow {
   std::filesystem::path folder;
@@ -20,5 +26,20 @@ std::vector<RunRow> list_runs(const std::filesystem::path& folder);
 
 std::string runs_text(const std::vector<RunRow>& rows, double now);
 std::string runs_json(const std::vector<RunRow>& rows);
+
+// ------------------------------------------------------------------- status
+// Reports the state of a run, from what is in its folder alone.
+
+struct RunStatus {
+  // It is "running", "at HOST" (which cannot be asked from here), "done", "stopped", "failed", or "died": its
+  // processes are gone and it has not said why.
+  std::string state;
+  std::optional<RunHolder> holder;
+};
+
+RunStatus status_of(const std::filesystem::path& folder, const RunLog& log);
+
+// Returns seconds since 1970, as logs have them.
+double now_seconds();
 
 }  // namespace prun

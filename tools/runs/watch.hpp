@@ -5,7 +5,7 @@
 #include <string>
 
 #include "runs/log.hpp"
-#include "runs/status.hpp"
+#include "runs/run_list.hpp"
 
 namespace prun {
 

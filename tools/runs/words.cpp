@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "base/format.hpp"
 #include "base/text.hpp"
 
 namespace prun {

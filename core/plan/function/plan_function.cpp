@@ -12,12 +12,10 @@
 #include "base/narrow.hpp"
 #include "ops/registry.hpp"
 #include "plan/function/reach.hpp"
-#include "plan/nominal_time.hpp"
 #include "plan/offsets.hpp"
-#include "plan/older_parameters.hpp"
-#include "plan/op_refusal.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_devices.hpp"
+#include "plan/work.hpp"
 #include "program/passes.hpp"
 
 namespace prun {

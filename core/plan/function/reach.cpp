@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/op_refusal.hpp"
+#include "plan/plan_devices.hpp"
 
 namespace prun {
 

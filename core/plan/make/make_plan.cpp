@@ -5,12 +5,12 @@
 #include <set>
 
 #include "plan/function/plan_function.hpp"
-#include "plan/instances.hpp"
 #include "plan/launch_limit.hpp"
 #include "plan/memory/memory.hpp"
 #include "plan/order/order.hpp"
 #include "plan/order/overlap.hpp"
 #include "plan/proof/check_plan.hpp"
+#include "plan/work.hpp"
 
 namespace prun {
 namespace {

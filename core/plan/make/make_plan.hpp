@@ -7,7 +7,6 @@
 
 #include <vector>
 
-#include "plan/base_program.hpp"
 #include "plan/memory/region_bytes.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_devices.hpp"

@@ -6,7 +6,6 @@
 #include <set>
 #include <vector>
 
-#include "plan/base_program.hpp"
 #include "plan/memory/region_bytes.hpp"
 #include "plan/offsets.hpp"
 #include "plan/plan.hpp"

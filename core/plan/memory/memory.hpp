@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "plan/base_program.hpp"
 #include "plan/memory/region_bytes.hpp"
 #include "plan/order/time_slots.hpp"
 #include "plan/plan.hpp"

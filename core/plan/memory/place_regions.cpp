@@ -1,13 +1,15 @@
-#include "plan/memory/memory.hpp"
-
 #include <algorithm>
+#include <map>
 
-#include "base/saturated.hpp"
+#include "base/narrow.hpp"
+#include "plan/memory/memory.hpp"
 #include "plan/memory/region_bytes.hpp"
 #include "plan/work.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- place regions
 
 // ------------------------------------------------------------ region needs
 
@@ -310,6 +312,191 @@ class Regions {
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
                    const SharedInTime& in_turn, const BaseProgram* base_program, Plan& plan) {
   Regions(RegionNeeds(program, work, sizes, plan), program, base_program, plan).place(in_turn);
+}
+
+namespace {
+
+// ------------------------------------------------------------------- last uses
+
+bool is_backward(FunctionKind kind) {
+  return kind == FunctionKind::backward || kind == FunctionKind::backward_weight;
+}
+
+// Returns true if the value is a bucket's local gradients, or the shard of their sum.
+bool hands_over(const Program& program, const Bucket& bucket, Id id) {
+  const std::optional<ViewOf>& view = program.value(id).view;
+  return id == bucket.all_gradients || (view && view->whole == bucket.all_gradients && view->is_part());
+}
+
+// Sums of a microbatch are dead once they are reduced.
+void mark_dead_blocks(const Program& program, const Bucket& bucket, Plan& plan) {
+  PlannedStep* last = nullptr;
+  for (PlannedFunction& function : plan.functions)
+    if (function.segment == bucket.segment && function.kind == FunctionKind::reduce)
+      for (PlannedStep& step : function.steps)
+        for (const PlannedOperand& operand : step.operands)
+          if (operand.value != none && hands_over(program, bucket, operand.value)) last = &step;
+  for (std::size_t m = 0; last && m < bucket.parameters.size(); ++m)
+    last->dead_after.push_back(plan.home(program.value(bucket.parameters[m]).gradient));
+}
+
+// Values in buffers that layers reuse are dead after the copy that reads them.
+void mark_dead_in_turn(const Program& program, Plan& plan) {
+  for (PlannedFunction& function : plan.functions)
+    for (PlannedStep& step : function.steps)
+      if (function.kind == FunctionKind::reduce && step.kernel && program.op(step.op).def->copies &&
+          program.value(step.operands.front().value).in_turn)
+        step.dead_after.push_back(step.operands.front().address);
+}
+
+PlannedStep* first_of_step(Plan& plan) {
+  for (PlannedFunction& function : plan.functions)
+    if (function.kind == FunctionKind::begin) return &function.steps.front();
+  return nullptr;
+}
+
+bool is_sum_of_step(const Program& program, Id id) {
+  const Value& value = program.value(id);
+  if (value.bucket < 0) return value.role == Role::gradient && !value.in_turn;
+  const Bucket& bucket = program.bucket_of(value);
+  return keeps_summed_parts(program, bucket) ? id == bucket.own_gradients : value.role == Role::gradient;
+}
+
+// Gradients of a step are dead when the next begins, since the host may read them in between; except those
+// copied to another device for updates, for which the next step would have to wait.
+void mark_dead_sums_of_step(const Program& program, Plan& plan) {
+  PlannedStep* const begin = first_of_step(plan);
+  if (!begin) return;
+  for (std::size_t i = 0; i < plan.instances.size(); ++i) {
+    const Instance& instance = plan.instances[i];
+    const SegmentData& segment = program.segment(instance.segment);
+    if (instance.is_stub() || segment.device_of(FunctionKind::update) != 0) continue;
+    for (Id id : segment.values)
+      if (const auto home = plan.homes.find(id); home != plan.homes.end() && is_sum_of_step(program, id)) {
+        begin->dead_after.push_back(home->second);
+        begin->dead_after.back().whose = Whose::fixed;
+        begin->dead_after.back().instance = static_cast<std::int32_t>(i);
+      }
+  }
+}
+
+}  // namespace
+
+void mark_dead_sums(const Program& program, Plan& plan) {
+  for (const Bucket& bucket : program.buckets())
+    if (keeps_summed_parts(program, bucket)) mark_dead_blocks(program, bucket, plan);
+  mark_dead_in_turn(program, plan);
+  mark_dead_sums_of_step(program, plan);
+}
+
+// A saved value is dead after its last reader in backward or backward_weight.
+void mark_dead_slots(const Program& program, Plan& plan) {
+  for (Id segment = 0; segment < program.segment_count(); ++segment) {
+    std::map<Id, PlannedStep*> last;
+    for (PlannedFunction& function : plan.functions)
+      if (function.segment == segment && is_backward(function.kind))
+        for (PlannedStep& step : function.steps)
+          for (const PlannedOperand& operand : step.operands)
+            if (operand.value != none && operand.address.region == Region::slot) last[operand.value] = &step;
+    for (const auto& [value, step] : last) step->dead_after.push_back(plan.home(value));
+  }
+}
+
+namespace {
+
+// ------------------------------------------------------------------- transfers
+
+std::int32_t add_queue(const Work& work, std::string name, std::int64_t peer, Plan& plan) {
+  plan.queues.push_back({std::move(name), false, work.axis, 0, peer, 0});
+  return narrow<std::int32_t>(plan.queues.size()) - 1;
+}
+
+class Transfers {
+ public:
+  Transfers(const Program& program, const Work& work, Plan& plan)
+      : program_(program), work_(work), plan_(plan), spans_(carried_spans(program)) {}
+
+  void of_chunk(const ChunkWork& work, Chunk& chunk) {
+    if (chunk.stub >= 0) {
+      chunk.receive = add(chunk.stub, FunctionKind::receive, work.stage - 1, work.from,
+                          carried(work, &CarriedSpan::arrives, &CarriedValue::value));
+      chunk.send_gradient = add(chunk.stub, FunctionKind::send_gradient, work.stage - 1, work.from,
+                                carried(work, &CarriedSpan::gradient_leaves, &CarriedValue::gradient));
+    }
+    if (work.to >= 0 && work.to != work_.coordinate) {
+      chunk.send = add(chunk.last - 1, FunctionKind::send, work.stage, work.to,
+                       carried(work, &CarriedSpan::leaves, &CarriedValue::value));
+      chunk.receive_gradient = add(chunk.last - 1, FunctionKind::receive_gradient, work.stage, work.to,
+                                   carried(work, &CarriedSpan::gradient_arrives, &CarriedValue::gradient));
+    }
+  }
+
+ private:
+  std::vector<Id> carried(const ChunkWork& chunk,
+                          bool (CarriedSpan::*goes)(const Work&, const ChunkWork&) const,
+                          Id CarriedValue::*what) const {
+    std::vector<Id> values;
+    for (const CarriedSpan& span : spans_)
+      if (span.of.*what != none && (span.*goes)(work_, chunk)) values.push_back(span.of.*what);
+    return values;
+  }
+
+  // Adds the transfer of the output of stage `stage`, or of its gradient, and of what is carried beside it;
+  // returns -1 if there is none.
+  std::int32_t add(std::int32_t instance, FunctionKind kind, std::int32_t stage, std::int64_t peer,
+                   const std::vector<Id>& beside) {
+    const Id segment = plan_.instances[instance].segment;
+    const bool gradient = kind == FunctionKind::send_gradient || kind == FunctionKind::receive_gradient;
+    const Id value =
+        gradient ? program_.segment(segment).outgoing_gradient : program_.segment(segment).outgoing;
+    if (value == none) return -1;
+    PlannedFunction function;
+    function.segment = segment;
+    function.kind = kind;
+    function.steps.push_back(step_of(value, kind, peer));
+    for (const Id also : beside) function.steps.push_back(step_of(also, kind, peer));
+    const std::string queue =
+        detail::concat(program_.mesh().name(work_.axis), gradient ? ".backward." : ".forward.", stage);
+    const auto steps = narrow<std::int32_t>(function.steps.size());
+    function.pieces.push_back({0, steps, add_queue(work_, queue, peer, plan_)});
+    plan_.functions.push_back(std::move(function));
+    return narrow<std::int32_t>(plan_.functions.size()) - 1;
+  }
+
+  PlannedStep step_of(Id value, FunctionKind kind, std::int64_t peer) const {
+    PlannedStep step;
+    step.exchange = exchange_of(value, kind, peer);
+    step.operands.push_back({value, plan_.home(value)});
+    return step;
+  }
+
+  PlannedExchange exchange_of(Id value, FunctionKind kind, std::int64_t peer) const {
+    const bool sends = kind == FunctionKind::send || kind == FunctionKind::send_gradient;
+    PlannedExchange exchange;
+    exchange.kind = sends ? CommKind::send : CommKind::recv;
+    exchange.dtype = program_.value(value).dtype;
+    exchange.count = program_.local_elements(value);
+    exchange.peer = peer < work_.coordinate ? 0 : 1;
+    (sends ? exchange.in : exchange.out) = plan_.home(value);
+    return exchange;
+  }
+
+  const Program& program_;
+  const Work& work_;
+  Plan& plan_;
+  const std::vector<CarriedSpan> spans_;
+};
+
+}  // namespace
+
+void add_tie_queue(const Program& program, const Work& work, Plan& plan) {
+  if (work.tied_to >= 0) add_queue(work, program.mesh().name(work.axis) + ".tie", work.tied_to, plan);
+}
+
+void plan_transfers(const Program& program, const Work& work, Plan& plan) {
+  Transfers transfers(program, work, plan);
+  for (std::size_t chunk = 0; chunk < plan.chunks.size(); ++chunk)
+    transfers.of_chunk(work.chunks[chunk], plan.chunks[chunk]);
 }
 
 }  // namespace prun

@@ -1,6 +1,6 @@
 #include "plan/memory/region_bytes.hpp"
 
-#include "base/saturated.hpp"
+#include "base/narrow.hpp"
 #include "base/text.hpp"
 #include "prun/error.hpp"
 

@@ -6,10 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/base_program.hpp"
-#include "plan/carried_spans.hpp"
 #include "plan/order/time_slots.hpp"
-#include "plan/order/used_together.hpp"
 #include "plan/plan.hpp"
 #include "plan/work.hpp"
 

@@ -11,12 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/carried_spans.hpp"
-#include "plan/instances.hpp"
-#include "plan/order/call_list.hpp"
-#include "plan/order/contributions.hpp"
 #include "plan/order/overlap.hpp"
-#include "plan/order/pass_calls.hpp"
 #include "plan/order/slots.hpp"
 #include "plan/order/time_slots.hpp"
 #include "plan/order/update_calls.hpp"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/narrow.hpp"
-#include "plan/older_parameters.hpp"
+#include "plan/work.hpp"
 
 namespace prun {
 namespace {

@@ -1,13 +1,93 @@
 #include "plan/order/update_calls.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
-#include "plan/instances.hpp"
 #include "plan/order/time_slots.hpp"
+#include "plan/work.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- call list
+
+void CallList::add(FunctionKind kind, std::int32_t instance, std::int32_t microbatch) {
+  add_function(plan_.find(kind, instance), instance, microbatch);
+}
+
+void CallList::add_function(std::int32_t function, std::int32_t instance, std::int32_t microbatch) {
+  if (function >= 0) add_pieces(function, 0, piece_count(plan_, function), instance, microbatch);
+}
+
+void CallList::add_pieces(std::int32_t function, std::int32_t first, std::int32_t last, std::int32_t instance,
+                          std::int32_t microbatch) {
+  for (std::int32_t piece = first; piece < last; ++piece) add_piece({function, piece, instance}, microbatch);
+}
+
+void CallList::add_piece(const InstancePiece& piece, std::int32_t microbatch) {
+  constexpr std::int32_t step_instance = 0;
+  Call call;
+  call.function = piece.function;
+  call.piece = piece.piece;
+  call.instance = piece.instance;
+  call.microbatch = microbatch;
+  if (microbatch >= 0 && piece.instance != step_instance) {
+    call.slot = held_.slot;
+    call.carried_slot = carried_;
+    if (uses_stub(piece.instance)) call.stub_slot = held_.stub;
+  }
+  call.queue = queue_of(piece);
+  call.position = plan_.queues[call.queue].calls++;
+  plan_.calls.push_back(std::move(call));
+}
+
+bool CallList::uses_stub(std::int32_t instance) const {
+  return plan_.instances[instance].is_stub() || plan_.instances[instance - 1].is_stub();
+}
+
+std::int32_t CallList::queue_of(const InstancePiece& piece) const {
+  return function_at(piece.function).pieces[piece.piece].queue;
+}
+
+void CallList::add_before_exchanges(FunctionKind kind, std::int32_t instance) {
+  const std::int32_t function = plan_.find(kind, instance);
+  add_pieces(function, 0, exchanges_of(plan_, function).first, instance);
+}
+
+void CallList::add_behind_exchanges(FunctionKind kind, const Bundle& bundle) {
+  for (const std::int32_t i : bundle) {
+    const std::int32_t function = plan_.find(kind, i);
+    add_pieces(function, exchanges_of(plan_, function).last, piece_count(plan_, function), i);
+  }
+}
+
+void CallList::add_exchanges(FunctionKind kind, const Bundle& bundle) {
+  std::vector<std::vector<InstancePiece>> left;  // pieces by instance, the next one last
+  for (const std::int32_t i : bundle) {
+    const std::int32_t function = plan_.find(kind, i);
+    const Exchanges exchanges = exchanges_of(plan_, function);
+    left.emplace_back();
+    for (std::int32_t piece = exchanges.last; piece-- > exchanges.first;)
+      left.back().push_back({function, piece, i});
+  }
+  for (;;) {
+    std::erase_if(left, [](const std::vector<InstancePiece>& pieces) { return pieces.empty(); });
+    if (left.empty()) return;
+    const std::int32_t queue = queue_of(left.front().back());
+    std::vector<InstancePiece> at_once;
+    for (std::vector<InstancePiece>& pieces : left)
+      if (queue_of(pieces.back()) == queue) {
+        at_once.push_back(pieces.back());
+        pieces.pop_back();
+      }
+    const InstancePiece first = at_once.front();
+    add_piece(at_once.size() == 1 ? first : InstancePiece{joint_function(plan_, at_once), 0, first.instance});
+  }
+}
+
 namespace {
+
+// ------------------------------------------------------------------- update calls
 
 constexpr std::int32_t step_instance = 0;
 
@@ -134,6 +214,164 @@ void UpdateCalls::update(Bundle bundle) {
   for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::update, i);
   calls_.add_exchanges(FunctionKind::update, bundle);
   calls_.add_behind_exchanges(FunctionKind::update, bundle);
+}
+
+// ------------------------------------------------------------------- pass calls
+
+std::vector<PassCall> functions_of(const Plan& plan, const ScheduleCall& call) {
+  const Chunk& chunk = plan.chunks[call.chunk];
+  std::vector<PassCall> list;
+  const auto add = [&](FunctionKind kind, std::int32_t instance) {
+    if (const std::int32_t function = plan.find(kind, instance); function >= 0)
+      list.push_back({function, instance});
+  };
+  if (call.pass == Pass::forward) {
+    for (std::int32_t i = chunk.first; i < chunk.last; ++i) add(FunctionKind::forward, i);
+    return list;
+  }
+  for (std::int32_t i = chunk.last; i-- > chunk.first;) {
+    if (call.pass != Pass::backward_weight) add(FunctionKind::backward, i);
+    if (call.pass != Pass::backward_input) add(FunctionKind::backward_weight, i);
+  }
+  return list;
+}
+
+TouchedRegions::TouchedRegions(const Plan& plan, std::initializer_list<Region> wanted) {
+  for (const PlannedFunction& function : plan.functions) {
+    std::set<Target> found;
+    for (const PlannedStep& step : function.steps)
+      for (const PlannedOperand& operand : step.operands)
+        if (operand.value != none &&
+            std::find(wanted.begin(), wanted.end(), operand.address.region) != wanted.end())
+          found.insert({operand.address.whose, operand.address.instance});
+    targets_.emplace_back(found.begin(), found.end());
+  }
+}
+
+std::vector<std::int32_t> TouchedRegions::by(const PassCall& call) const {
+  std::vector<std::int32_t> instances;
+  for (const auto& [whose, instance] : targets_[call.function]) {
+    const std::int32_t at = whose == Whose::fixed ? instance : call.instance;
+    if (std::find(instances.begin(), instances.end(), at) == instances.end()) instances.push_back(at);
+  }
+  return instances;
+}
+
+namespace {
+
+Region region_of_gathered(const Plan& plan) {
+  for (const PlannedFunction& function : plan.functions)
+    for (const PlannedStep& step : function.steps)
+      for (const PlannedOperand& operand : step.operands)
+        if (operand.value != none && operand.address.region == Region::gathered) return Region::gathered;
+  return Region::parameter;
+}
+
+}  // namespace
+
+TouchedGathered::TouchedGathered(const Plan& plan)
+    : plan_(plan), touched_(plan, {region_of_gathered(plan)}) {}
+
+std::vector<std::int32_t> TouchedGathered::by(const PassCall& call) const {
+  std::vector<std::int32_t> instances = touched_.by(call);
+  std::erase_if(instances, [&](std::int32_t i) { return plan_.find(FunctionKind::gather, i) < 0; });
+  return instances;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- contributions
+
+SumMoves sum_moves(const Plan& plan, std::int32_t instance) {
+  const std::int32_t clear = plan.find(FunctionKind::clear, instance);
+  if (clear < 0) return {};
+  const PlannedFunction& function = plan.functions[clear];
+  const auto from = [&](const Piece& piece) { return function.steps[piece.first].operands.front().address; };
+  for (std::size_t piece = 0; piece < function.pieces.size(); ++piece)
+    if (function.steps[function.pieces[piece].first].operands.size() == 2 &&
+        lasts(from(function.pieces[piece]).region))
+      return {clear, static_cast<std::int32_t>(piece)};
+  return {};
+}
+
+std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance, const SumMoves& moves) {
+  const std::int32_t clear = plan.find(FunctionKind::clear, instance);
+  if (clear >= 0 && !moves.any()) return clear;
+  const std::int32_t zero = plan.find(FunctionKind::zero, instance);
+  if (zero < 0) return -1;
+  const std::vector<PlannedStep>& steps = plan.functions[zero].steps;
+  const bool in_turn = std::any_of(steps.begin(), steps.end(), [](const PlannedStep& step) {
+    return step.operands.front().address.region == Region::unreduced;
+  });
+  return in_turn ? zero : -1;
+}
+
+}  // namespace
+
+Contributions::Contributions(const Plan& plan, const Work& work)
+    : touched_(plan, {Region::gradient, Region::unreduced}),
+      progress_(plan.instances.size()),
+      lanes_(work.lanes) {
+  for (std::size_t i = 0; i < progress_.size(); ++i) {
+    const auto instance = static_cast<std::int32_t>(i);
+    Progress& progress = progress_[i];
+    progress.moves = sum_moves(plan, instance);
+    progress.clearing = clearing_in_turn(plan, instance, progress.moves);
+    progress.each = !progress.moves.any() && plan.find(FunctionKind::clear, instance) >= 0;
+    progress.tied = plan.find(FunctionKind::tie, instance) >= 0;
+  }
+  for (const ScheduleCall& pass : work.calls)
+    for (const PassCall& call : functions_of(plan, pass))
+      for (const std::int32_t i : touched_.by(call)) {
+        Progress& progress = progress_[i];
+        progress.left = ++progress.all;
+        Microbatch& microbatch = progress.microbatches[pass.microbatch / lanes_];
+        microbatch.left = ++microbatch.all;
+      }
+}
+
+std::vector<std::int32_t> Contributions::begun_by(const PassCall& call) {
+  std::vector<std::int32_t> begun = touched_.by(call);
+  std::erase_if(begun, [&](std::int32_t i) {
+    Progress& progress = progress_[i];
+    return progress.clearing < 0 || std::exchange(progress.begun, true);
+  });
+  return begun;
+}
+
+std::vector<std::int32_t> Contributions::completed_by(const PassCall& call, std::int32_t microbatch) {
+  std::vector<std::int32_t> complete = touched_.by(call);
+  std::erase_if(complete, [&](std::int32_t i) {
+    Progress& progress = progress_[i];
+    Microbatch& of = progress.microbatches.at(microbatch / lanes_);
+    progress.partial += of.left == of.all;
+    progress.partial -= --of.left == 0;
+    --progress.left;
+    const bool done = !progress.tied && (progress.each ? progress.partial == 0 : progress.left == 0);
+    progress.begun &= !done;
+    return !done;
+  });
+  return complete;
+}
+
+std::vector<std::int32_t> Contributions::returning_for(const PassCall& call) {
+  std::vector<std::int32_t> returning = touched_.by(call);
+  std::erase_if(returning, [&](std::int32_t i) {
+    Progress& progress = progress_[i];
+    return !progress.moves.any() || !has_sums(i) || std::exchange(progress.begun, true);
+  });
+  return returning;
+}
+
+std::vector<std::int32_t> Contributions::set_aside_by(const PassCall& call) {
+  std::vector<std::int32_t> aside = touched_.by(call);
+  std::erase_if(aside, [&](std::int32_t i) {
+    Progress& progress = progress_[i];
+    const bool leaves = progress.moves.any() && progress.begun && progress.partial == 0 && progress.left > 0;
+    progress.begun &= !leaves;
+    return !leaves;
+  });
+  return aside;
 }
 
 }  // namespace prun

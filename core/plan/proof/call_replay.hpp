@@ -13,13 +13,19 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "plan/proof/check_effects.hpp"
-#include "plan/proof/content.hpp"
-#include "plan/proof/content_versions.hpp"
-#include "plan/proof/queue_clocks.hpp"
 #include "plan/proof/shadow_memory.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- check effects
+// Checks that a plan calls every op of its program: a plan without an update would pass the replay of memory.
+
+using CalledPieces = std::set<std::pair<std::int32_t, std::int32_t>>;  // function and piece
+
+// Each piece of each function must be called, with the ops of the program.
+void check_effects(const Program& program, const Plan& plan, const CalledPieces& called);
+
+// ------------------------------------------------------------------- call replay
 
 // ------------------------------------------------------------ view windows
 

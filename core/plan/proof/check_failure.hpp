@@ -1,4 +1,5 @@
-// Errors of the plan's proof.
+// Errors of the plan's proof, which are prun's own: no recipe causes them. Example: "plan check: function
+// update has steps that no call runs".
 #pragma once
 
 #include "prun/error.hpp"

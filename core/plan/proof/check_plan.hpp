@@ -3,10 +3,11 @@
 // is refused, since a reader of the first may still run.
 #pragma once
 
-#include "plan/base_program.hpp"
 #include "plan/plan.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- check plan
 
 // Replays steps until the state repeats. Every read must find its value of the right step, written earlier in
 // the same queue or before a wait; no live bytes may be overwritten; sums must begin once; every op with an
@@ -15,5 +16,13 @@ void check_plan(const Program& program, const Plan& plan);
 // Proves a plan over another: persistent values have the same place, and nothing else that persists is
 // written, except by a plan of the same program in values that both share.
 void check_over(const Program& program, const Plan& plan, const BaseProgram& base_program);
+
+// ------------------------------------------------------------------- check lists
+// Checks that collectives which a comm plugin gets in one list use separate memory: it may run them
+// concurrently. Example: an all-gather into the bytes that an all-reduce in the same list still reads is
+// refused.
+
+// Throws an internal Error that names both.
+void check_lists(const Program& program, const Plan& plan);
 
 }  // namespace prun

@@ -17,7 +17,7 @@ struct RankPlan {
 // All members of a communicator must request the same collectives in the same order; a send between stages
 // must match the receive of the same microbatch. Throws an Error that names ranks, queue and the first
 // difference. Ranks that share a plan are not compared. The order over several communicators matters only if
-// they compete: see ends.hpp.
+// they compete: see deadlock.hpp.
 void check_ranks(const Program& program, std::span<const RankPlan> ranks);
 
 // Returns SHA-256 of what ranks must agree on: functions, layout, calls. Omits what depends on a rank's

@@ -17,6 +17,8 @@
 
 namespace prun {
 
+// ------------------------------------------------------------------- events
+
 // A call, or a wait before it. The saver's queue is numbered after those of the plan.
 struct Event {
   std::int32_t queue = 0;
@@ -56,5 +58,30 @@ StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_
 // Returns how long the first device computes in a step while another device is busy.
 double seconds_beside(const Plan& plan, std::span<const Event> events, std::int64_t step,
                       std::vector<std::pair<double, double>> others);
+
+// ------------------------------------------------------------------- feed script
+// Lists what a feeder hands to an asynchronous queue for a call, in order. QueueFeeder runs the script; the
+// proof that every step ends replays it (deadlock.hpp). Example: a forward of three pieces with a wait: wait,
+// work 0, work 1, work 2, counter.
+
+struct FedPiece {
+  enum class Kind : std::uint8_t { stamp, edge, wait, work, exchanges, event, counter };
+  Kind kind = Kind::stamp;
+  std::size_t number = 0;  // of the wait or work; collectives of the call, up to and with this piece
+};
+
+// A call hands this over besides its waits.
+struct FedCall {
+  std::size_t works = 0, exchanges = 0;
+  bool one_by_one = false;  // collectives start one by one
+  bool stamps = false;      // stamps around waits, works and collectives, for timed probes
+  bool edges = false;       // stamps at the ends of exposed communication
+  bool event = false;       // asynchronous queues wait for the call
+  bool counter = false;     // threads wait for it
+};
+
+// Replaces the script and reuses its memory: each call of each iteration has one.
+void feed_script(const Plan& plan, const Call& call, std::int64_t round, const FedCall& fed,
+                 std::vector<FedPiece>& script);
 
 }  // namespace prun

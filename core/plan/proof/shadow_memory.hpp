@@ -3,18 +3,98 @@
 // backward has read: allowed only if that backward is known to be done.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "plan/arena.hpp"
-#include "plan/proof/content.hpp"
-#include "plan/proof/queue_clocks.hpp"
+#include "plan/plan.hpp"
+#include "program/step_program.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- queue clocks
+// Tracks what is known to be done when a call begins: vector clocks over a plan's queues. Example: queue 1's
+// call 3 waits for queue 0's call 5. It then knows that calls 0 to 5 of queue 0 are done, and all that call 5
+// knew.
+
+// Position of a call in its queue, over all steps. Negative: before the first step.
+struct When {
+  std::int32_t queue = -1;
+  std::int64_t ticket = 0;
+};
+
+// A call knows what its waits and the call before it in the queue knew.
+class QueueClocks {
+ public:
+  // Takes the calls of a step by queue.
+  explicit QueueClocks(std::vector<std::int64_t> calls);
+
+  void begin_step(std::int64_t step);
+  // Throws an Error if a call waits for one that has not begun.
+  void begin_call(std::int32_t queue, std::int32_t position, std::span<const Wait> waits);
+
+  const When& now() const { return now_; }
+  bool is_done(const When& earlier) const {
+    return earlier.ticket < 0 || clocks_[now_.queue][earlier.queue] >= earlier.ticket;
+  }
+  // Returns that of this step.
+  std::int64_t first_ticket(std::int32_t queue) const { return step_ * calls_[queue]; }
+  // Returns it relative to that; all that is older than so many steps is equally long ago.
+  std::int64_t relative(const When& when, std::int64_t steps) const {
+    return std::max(when.ticket - first_ticket(when.queue), -steps * calls_[when.queue] - 1);
+  }
+
+ private:
+  using Clock = Numbered<std::int64_t>;  // latest ticket known to be done, by queue
+
+  void join(Clock& clock, const Wait& wait);
+  Clock& clock_at(std::int32_t queue, std::int64_t ticket);
+
+  Numbered<std::int64_t> calls_;
+  std::int64_t step_ = 0;
+  When now_;
+  Numbered<Clock> clocks_;             // by queue
+  Numbered<Numbered<Clock>> history_;  // by queue and ticket
+};
+
+// ------------------------------------------------------------------- content
+// States what bytes hold, in the proof of a plan. Example: {value = block.x, instance = 3, microbatch = 1,
+// version = 7}: the input of layer 3, microbatch 1, of step 7.
+
+// A value's instance, microbatch and step.
+struct Content {
+  Id value = none;
+  std::int32_t instance = -1;
+  std::int32_t microbatch = -1;
+  // The step that wrote it; for what updates change, the number of updates.
+  std::int64_t version = 0;
+
+  bool same_but_version(const Content& other) const {
+    return value == other.value && instance == other.instance && microbatch == other.microbatch;
+  }
+};
+
+// A value's version counts these.
+enum class Counts : std::uint8_t {
+  steps,    // it is written in each step
+  updates,  // parameters, masters, moments, and their copies
+  nothing,  // it does not change, or at unknown times
+};
+
+// Versions that a reader accepts.
+struct Versions {
+  std::int64_t oldest = 0, newest = 0;
+  Counts count = Counts::steps;
+};
+
+std::string describe(const Program& program, const Content& content);
+
+// ------------------------------------------------------------------- shadow memory
 
 // Throws an Error that names op and content for a wrong access. Unwritten bytes hold nothing.
 class ShadowMemory {
@@ -64,6 +144,40 @@ class ShadowMemory {
   const QueueClocks& clocks_;
   std::function<std::string(const Content&)> describe_;
   Stretches stretches_;
+};
+
+// ------------------------------------------------------------------- content versions
+// Decides which version of a value a reader must find, and which one a writer leaves. Example: in step 5 an
+// update reads version 5 of a parameter and leaves version 6; forward of step 6 must find 6.
+
+class ContentVersions {
+ public:
+  explicit ContentVersions(const Program& program);
+
+  Counts of(Id value) const { return counts_[value]; }
+  bool counts_updates(Id value) const { return of(value) == Counts::updates; }
+  // Returns true if the op copies a parameter, or a part of it.
+  bool carries_parameters(const Op& op) const;
+
+  // A reader wants the step's own version, except of values that one step hands to the next. An op of an
+  // update reads the old version or, after its own earlier ops, the new one. An op that copies parameters may
+  // read any version: the op that computes with the copy needs the right one. `delay`: the reader wants a
+  // version so many updates old.
+  Versions wanted(Id value, std::int64_t step, bool updates, bool carries, std::int64_t delay = 0) const;
+  // Returns how many updates old the value is when a step begins.
+  std::int64_t delay_of(Id value) const { return program_.value(value).age; }
+  // Returns what `step` leaves; for a value that counts updates, after `updates`.
+  Content written(Content content, std::int64_t step, std::int64_t updates) const;
+
+ private:
+  void find_what_changes(const Op& op);
+  void find_copies(const Op& op);
+  void find_members(const Bucket& bucket);
+  bool is_codes_of_member(Id value) const;
+  bool holds_updated(Id value) const;
+
+  const Program& program_;
+  std::vector<Counts> counts_;  // by value
 };
 
 }  // namespace prun

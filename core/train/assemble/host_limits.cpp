@@ -4,19 +4,65 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <set>
 
-#include "base/process_limits.hpp"
-#include "base/saturated.hpp"
+#include "base/machine.hpp"
+#include "base/narrow.hpp"
 #include "base/text.hpp"
-#include "train/assemble/comm_needs.hpp"
-#include "train/assemble/comm_variables.hpp"
+#include "plugin/traits.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/process_memory.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------------- comm variables
+
+namespace fs = std::filesystem;
+
+constexpr const char* system_shared_memory = "/dev/shm";
+
+// Returns the plugins of the axes along which ranks exchange.
+std::set<std::string> comm_plugins(const Recipe& recipe, PluginHost& plugins) {
+  std::set<std::string> names;
+  const Mesh mesh = mesh_of(recipe);
+  for (const Axis& axis : mesh.axes())
+    if (axis.extent > 1) names.insert(comm_of_axis(recipe, plugins, axis.name));
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> shared_folder_variables(const Recipe& recipe, PluginHost& plugins) {
+  std::vector<std::string> variables;
+  for (const std::string& name : comm_plugins(recipe, plugins))
+    if (const std::string_view stated = trait_of(plugins.note("comm", name), "shared_folder");
+        !stated.empty())
+      variables.emplace_back(stated);
+  return variables;
+}
+
+fs::path shared_memory_folder(const Recipe& recipe, PluginHost& plugins) {
+  for (const std::string& variable : shared_folder_variables(recipe, plugins))
+    if (const char* const chosen = std::getenv(variable.c_str())) return chosen;
+  return system_shared_memory;
+}
+
+std::vector<std::pair<std::string, std::string>> log_variables(const Recipe& recipe, PluginHost& plugins,
+                                                               const fs::path& folder) {
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (const std::string& name : comm_plugins(recipe, plugins))
+    if (const std::string_view stated = trait_of(plugins.note("comm", name), "log"); !stated.empty())
+      variables.emplace_back(stated, fs::absolute(folder / (name + ".log")));
+  return variables;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- host limits
 
 namespace fs = std::filesystem;
 
@@ -137,10 +183,6 @@ std::int64_t room_in_shared_memory(const fs::path& folder) {
   if (::statvfs(folder.c_str(), &facts) != 0 || facts.f_blocks == 0) return unlimited;
   return bytes_left(facts);
 }
-
-}  // namespace
-
-namespace {
 
 // Returns one rank of each kind: all others need what one of these does.
 std::vector<int> kinds_of(const Assembly& assembly) {

@@ -2,10 +2,16 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "train/assemble/assembly.hpp"
+#include "train/assemble/plugin_host.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- host limits
 
 struct HostShare {
   std::int64_t threads = 0;                          // threads of all ranks together, with their processes
@@ -34,5 +40,20 @@ void make_room_for_threads(const Assembly& assembly, PluginHost& plugins);
 // Raises the limits of the rank that this process is, if no launcher has done so: open files, sizes of files,
 // addresses.
 void make_room_for_this_rank(const Assembly& assembly, PluginHost& plugins);
+
+// ------------------------------------------------------------------- comm variables
+// Lists the environment variables that tell the comm plugins of a run where to make their files: their notes
+// name them.
+
+// Returns the variables that name a folder in shared memory. One that the user has set is kept.
+std::vector<std::string> shared_folder_variables(const Recipe& recipe, PluginHost& plugins);
+// Returns where the plugins make files in shared memory: what the user has set, otherwise the system's
+// folder.
+std::filesystem::path shared_memory_folder(const Recipe& recipe, PluginHost& plugins);
+
+// Returns the variables that name a log, each with a file of the folder: NAME.log, where NAME is the
+// plugin's.
+std::vector<std::pair<std::string, std::string>> log_variables(const Recipe& recipe, PluginHost& plugins,
+                                                               const std::filesystem::path& folder);
 
 }  // namespace prun

@@ -2,7 +2,6 @@
 
 #include "plugin/traits.hpp"
 #include "prun/strategy.hpp"
-#include "train/assemble/base_recipes.hpp"
 
 namespace prun {
 namespace {

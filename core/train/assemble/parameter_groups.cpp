@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "plugin/traits.hpp"
 
 namespace prun {
-
 namespace {
+
+// ------------------------------------------------------------------- parameter groups
 
 bool takes(const RecipeSection& group, const Value& value, const std::string& name) {
   const std::string& of = group.text("of");
@@ -67,6 +69,22 @@ void ParameterGroups::check_used() const {
   for (std::size_t g = 0; g < groups_.size(); ++g)
     if (!used_[g]) problems.add(recipe_.problem(groups_[g].path() + ".match", no_match(groups_[g])));
   problems.throw_if_any();
+}
+
+// ------------------------------------------------------------------- purpose
+
+// Checks that the model can make text: token by token, each from those before it.
+void check_makes_text(const Recipe& recipe, PluginHost& plugins, Purpose purpose) {
+  if (!makes_text(purpose)) return;
+  const std::string& model = recipe.section("model").plugin();
+  const PluginNote& note = plugins.note("model", model);
+  const std::string_view predicted = trait_of(note, "predicts");
+  if (predicted == "masked")
+    throw_error(ErrorCode::unsupported, "cannot generate text with model '", model,
+                "': it predicts masked tokens, not the next one");
+  if (predicted == "spans" && trait_of(note, "inputs").empty())
+    throw_error(ErrorCode::unsupported, "cannot generate text with model '", model,
+                "': it has an encoder and no trait inputs, which names the option with its number of tokens");
 }
 
 }  // namespace prun

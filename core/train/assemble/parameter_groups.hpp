@@ -2,14 +2,18 @@
 // optimizer.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "program/step_program.hpp"
 #include "recipe/recipe.hpp"
+#include "train/assemble/plugin_host.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- parameter groups
 
 // Returns these groups in the recipe's order, which Value::optimizer counts from 1 on.
 std::vector<RecipeSection> groups_with_optimizers(const Recipe& recipe);
@@ -34,5 +38,21 @@ class ParameterGroups {
   std::vector<bool> used_;
   std::set<Id> done_;
 };
+
+// ------------------------------------------------------------------- purpose
+// Says what a program is for.
+
+enum class Purpose : std::uint8_t {
+  training,
+  evaluation,  // computes the loss of a batch, and changes nothing
+  generation,  // computes a head's logits of the next token, position by position if all ops can
+  windows,     // does the same for whole sequences, which may be the end of a longer text
+};
+inline bool makes_text(Purpose purpose) {
+  return purpose == Purpose::generation || purpose == Purpose::windows;
+}
+
+// Refuses models that do not predict the next token, for a purpose that makes text.
+void check_makes_text(const Recipe& recipe, PluginHost& plugins, Purpose purpose);
 
 }  // namespace prun

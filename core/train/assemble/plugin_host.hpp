@@ -6,16 +6,56 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
-#include "base/core_shares.hpp"
+#include "base/machine.hpp"
 #include "plugin/discovery.hpp"
 #include "plugin/loader.hpp"
-#include "recipe/placed.hpp"
+#include "prun/options.hpp"
 #include "recipe/recipe.hpp"
-#include "train/assemble/section_options.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- section options
+// Shows a recipe section, or a schema's defaults, to a plugin.
+
+// Gives every option of a schema at its default, for plugins that are tried without a recipe.
+class DefaultSection {
+ public:
+  explicit DefaultSection(Schema schema) : schema_(std::move(schema)) {}
+  const Schema& schema() const { return schema_; }
+  std::vector<std::string> required() const;
+
+ private:
+  Schema schema_;
+};
+
+// Returns the options; what they are made from must outlive them.
+OptionsApi options_of(const RecipeSection& section);
+OptionsApi options_of(const DefaultSection& section);
+// Returns the values of a recipe by their paths. Options::has() is false for a path without a value.
+OptionsApi options_of(const Recipe& recipe);
+
+// Gives the options of a plugin that a recipe names without a section for it: those of its table
+// ([comm.ucx]), or its defaults.
+class PluginOptions {
+ public:
+  explicit PluginOptions(RecipeSection table) : section_(std::move(table)) {}
+  explicit PluginOptions(DefaultSection defaults) : section_(std::move(defaults)) {}
+
+  // Returns the options, which live as long as this.
+  OptionsApi api() const {
+    return std::visit([](const auto& section) { return options_of(section); }, section_);
+  }
+
+ private:
+  std::variant<RecipeSection, DefaultSection> section_;
+};
+
+// ------------------------------------------------------------------- plugin host
 
 // Says which of the ranks of this host a process is.
 struct LocalPlace {
@@ -119,5 +159,49 @@ std::shared_ptr<Interface> PluginHost::create(const std::string& kind, const Rec
   return recipe::in_section(section,
                             [&] { return create<Interface>(kind, section.plugin(), options_of(section)); });
 }
+
+// ------------------------------------------------------------------- automatic
+// Decides what `auto` stands for: the device of a recipe that leaves it open, by what this machine has, and
+// the comm plugin of an axis, by the device.
+
+inline constexpr std::string_view automatic = "auto";
+// Our launcher tells its ranks by this variable what it has chosen: none needs to ask a device that it will
+// not use, whose driver would stay in its memory.
+inline constexpr const char* chosen_device_variable = "PRUN_CHOSEN_DEVICE";
+
+// Throws unsupported if the driver that a device names cannot be opened here.
+void check_driver(PluginHost& plugins, const std::string& device);
+
+// Returns the comm plugin that goes with a device: the one it names, or that of the device that runs
+// everywhere.
+std::string comm_of_device(PluginHost& plugins, const std::string& device);
+// Returns the comm plugin for the recipe's device, or that of the device that runs everywhere if several
+// ranks may have one unit.
+std::string automatic_comm(const Recipe& recipe, PluginHost& plugins);
+
+struct DeviceChoice {
+  Recipe recipe;     // recipe that names its device
+  std::string said;  // the choice and its reason in one line; empty if the recipe leaves nothing open
+};
+
+// Chooses a device: its driver must be there, it must have a unit for a rank in that place and know all
+// options that the recipe gives the device, and each axis must have a comm plugin that goes with it.
+DeviceChoice choose_device(const Recipe& recipe, PluginHost& plugins, LocalPlace local);
+
+// ------------------------------------------------------------------- trait settings
+// Reads settings of a strategy's options that its traits list: those that hold where nothing is trained, and
+// those that are for ranks with different sequences alone.
+
+// Parses "stage:1, stage:2" of a trait.
+std::vector<std::pair<std::string, std::string>> settings_in(std::string_view trait);
+
+// Returns the recipe of programs that evaluate or make text: strategies take the settings of their traits
+// `untrained`.
+Recipe with_untrained_settings(const Recipe& recipe, PluginHost& plugins);
+
+// Checks a strategy with a setting of its trait `over_batch`: it names one axis, over which another strategy
+// splits the batch, and none splits sequences.
+void check_over_batch(const Recipe& recipe, PluginHost& plugins, const RecipeSection& section,
+                      Diagnostics& problems);
 
 }  // namespace prun

@@ -15,7 +15,6 @@
 #include "prun/strategy.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/parameter_groups.hpp"
-#include "train/assemble/purpose.hpp"
 
 namespace prun {
 

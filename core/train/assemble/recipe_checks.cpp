@@ -8,14 +8,11 @@
 #include "plugin/traits.hpp"
 #include "prun/strategy.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
-#include "train/assemble/batch_ramp.hpp"
-#include "train/assemble/corrupted_spans.hpp"
-#include "train/assemble/loss_scale.hpp"
+#include "train/assemble/loss_settings.hpp"
 #include "train/assemble/masked_tokens.hpp"
+#include "train/assemble/plugin_host.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/assemble/program_writer.hpp"
-#include "train/assemble/section_options.hpp"
-#include "train/assemble/trait_settings.hpp"
 
 namespace prun {
 namespace {

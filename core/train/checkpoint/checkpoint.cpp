@@ -9,16 +9,15 @@
 #include "base/floats.hpp"
 #include "base/thread.hpp"
 #include "execute/plan_memory.hpp"
-#include "plan/instances.hpp"
 #include "plan/persistent.hpp"
+#include "plan/work.hpp"
 #include "program/passes.hpp"
 #include "prun/split_master.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
-#include "train/checkpoint/settings.hpp"
+#include "train/checkpoint/manifest.hpp"
 #include "train/checkpoint/start_values.hpp"
-#include "train/checkpoint/weights.hpp"
 
 namespace prun {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "program/averaged_optimizer.hpp"
+#include "program/update.hpp"
 
 namespace prun {
 namespace {

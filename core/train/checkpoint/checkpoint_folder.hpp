@@ -2,14 +2,19 @@
 // which are removed.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "train/assemble/assembly.hpp"
+#include "train/assemble/plugin_host.hpp"
 #include "train/checkpoint/manifest.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- checkpoint folder
 
 // Returns a path such as "runs/NAME/step-00000100".
 std::filesystem::path checkpoint_path(const std::filesystem::path& run_folder, std::int64_t step);
@@ -63,5 +68,40 @@ struct Keep {
 // Removes the other checkpoints; returns which.
 std::vector<std::filesystem::path> remove_old_checkpoints(const std::filesystem::path& run_folder,
                                                           const RunIdentity& run, Keep keep);
+
+// ------------------------------------------------------------------- best checkpoint
+// Keeps track of the checkpoint with the lowest validation loss of a run: `best` in its folder leads to it,
+// so that it is named as any other is, and best.json states that loss.
+
+struct BestCheckpoint {
+  std::int64_t step = 0;
+  double loss = 0;
+};
+
+// Returns nothing if there is none, or none that was written whole.
+std::optional<BestCheckpoint> read_best(const std::filesystem::path& run_folder);
+// Throws bad_input if something else has a name that the best checkpoint needs.
+void check_best_places(const std::filesystem::path& run_folder);
+// Sets the best checkpoint, which is in place. Checks those names.
+void set_best(const std::filesystem::path& run_folder, const BestCheckpoint& best);
+
+// ------------------------------------------------------------------- kernel choices
+// Keeps what devices choose by measuring, such as the algorithms of matrix products: bits depend on it, so a
+// run that goes on must choose as it did before, whatever measuring finds today.
+
+// Returns the choices of all devices of this rank, once they have bound what they run: lines, each with its
+// end.
+std::string kernel_choices(const Assembly& assembly);
+
+// Tells the devices, before they bind anything, what the checkpoint that the recipe goes on from has of them;
+// returns the assembly. What is wrong with a checkpoint is reported when it is loaded.
+const Assembly& with_kernel_choices(const Assembly& assembly);
+
+// ------------------------------------------------------------------- plugin record
+// Records which code takes part in a run.
+
+// Returns JSON with kind, name, version, path, digest and build of each plugin loaded: enough to distinguish
+// two runs.
+std::string plugin_record(const PluginHost& plugins);
 
 }  // namespace prun

@@ -8,12 +8,35 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "train/assemble/loss_scale.hpp"
-#include "train/checkpoint/settings.hpp"
+#include "recipe/recipe.hpp"
+#include "train/assemble/loss_settings.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- settings
+// Represents a recipe as keys and values, to be compared with another one.
+
+// Lists keys and their values as TOML, defaults included.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+Settings settings_of(const Recipe& recipe);
+
+// Returns a recipe's text that gives the same settings.
+std::string to_toml(const Settings& settings);
+
+// Says whether a key belongs to a place: where a run writes, what shows it, on what it runs, the files that
+// its model comes from, whose meaning other keys have.
+bool belongs_to_a_place(std::string_view key);
+
+struct Change {
+  std::string key, before, now;  // values; "nothing" if there is none
+};
+// Returns changes in the order of the keys.
+std::vector<Change> changes(const Settings& before, const Settings& now);
+
+// ------------------------------------------------------------------- manifest
 
 // ------------------------------------------------------------ run identity
 
@@ -110,7 +133,6 @@ std::string to_text(const Manifest& manifest);
 Manifest parse_manifest(std::string_view text, std::string_view source);
 // Reads a manifest; throws bad_input for anything but one as it was written.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
-// Returns the checksum of a manifest.
 std::string manifest_checksum(const Manifest& manifest);
 
 }  // namespace prun

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "base/json.hpp"
-#include "base/saturated.hpp"
+#include "base/narrow.hpp"
 #include "base/text.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "base/durable_file.hpp"
 #include "base/file_system.hpp"
-#include "base/unfinished.hpp"
 #include "recipe/recipe.hpp"
 
 namespace prun {

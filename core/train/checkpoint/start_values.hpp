@@ -4,12 +4,16 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 
+#include "execute/plan_memory.hpp"
 #include "train/assemble/assembly.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- start values
 
 class StartValues {
  public:
@@ -46,5 +50,16 @@ void check_base(const StartValues& base, const std::string& content, const Recip
 bool may_be_new(const Recipe& recipe, const std::string& added_by);
 // Says what to do otherwise, as the end of a sentence.
 std::string how_it_may_be_new(const Recipe& recipe, const std::string& added_by);
+
+// ------------------------------------------------------------------- weights
+// Initializes parameters.
+
+// Fills parameters (and master copies) from `start` or, if that lacks them, from the seed and their names;
+// optimizer state starts at zero.
+void initialize(const Assembly& assembly, const PlanMemory& memory, const StartValues* start = nullptr);
+// Fills only those parameters, from the seed, and zeroes what an optimizer keeps beside them.
+void initialize_new(const Assembly& assembly, const PlanMemory& memory, const std::set<Id>& parameters);
+// Initializes what no checkpoint holds (Value::in_base).
+void initialize_base(const Assembly& assembly, const PlanMemory& memory, const StartValues& base);
 
 }  // namespace prun

@@ -11,7 +11,7 @@
 #include "execute/executor.hpp"
 #include "program/step.hpp"
 #include "train/assemble/assembly.hpp"
-#include "train/loop/batches.hpp"
+#include "train/loop/samples.hpp"
 
 namespace prun {
 

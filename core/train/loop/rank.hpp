@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launch/launcher.hpp"
-#include "launch/session.hpp"
+#include "launch/rendezvous.hpp"
 #include "train/loop/trainer.hpp"
 
 namespace prun {

@@ -4,7 +4,6 @@
 #include <set>
 #include <sstream>
 
-#include "base/format.hpp"
 #include "base/sha256.hpp"
 #include "base/text.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "execute/communicators.hpp"
 #include "execute/device_checksums.hpp"
-#include "execute/tensors.hpp"
+#include "execute/plan_memory.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/checkpoint/saved_state.hpp"
 

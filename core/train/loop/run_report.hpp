@@ -2,17 +2,98 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "train/assemble/loss_groups.hpp"
-#include "train/checkpoint/best_checkpoint.hpp"
-#include "train/loop/observers.hpp"
+#include "plugin/border.hpp"
+#include "prun/error.hpp"
+#include "prun/observer.hpp"
+#include "train/assemble/loss_settings.hpp"
+#include "train/assemble/plugin_host.hpp"
+#include "train/checkpoint/checkpoint_folder.hpp"
+#include "train/loop/step_staging.hpp"
 #include "train/loop/trainer.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- observers
+// Calls the observers of a run.
+
+// Returns the observer that keeps the log of a run whose recipe names none that does; it is empty if none is
+// wanted.
+std::string unnamed_log(const Recipe& recipe, PluginHost& plugins);
+
+// Holds all observers of a run. One that fails is not called any more, and ends the run once that is saved: a
+// log with holes is worse than none.
+class Observers {
+ public:
+  Observers(const Recipe& recipe, PluginHost& plugins, std::int64_t rank) {
+    if (rank != 0) return;  // the first rank speaks for all
+    for (const RecipeSection& section : recipe.sections("observer"))
+      list_.push_back(plugins.create<ObserverInterface>("observer", section));
+    if (const std::string log = unnamed_log(recipe, plugins); !log.empty())
+      list_.push_back(plugins.create<ObserverInterface>("observer", log, recipe));
+    if (!list_.empty()) lines_ = std::make_unique<PluginLines>();
+  }
+  void start(const RunInfo& info) {
+    tell([&](ObserverInterface& observer) { return observer.start(info); });
+    pass_on_lines();
+  }
+  void step(const StepInfo& info) {
+    pass_on_lines();
+    tell([&](ObserverInterface& observer) { return observer.step(info); });
+  }
+  void evaluation(const EvaluationInfo& info) {
+    pass_on_lines();
+    tell([&](ObserverInterface& observer) { return observer.evaluation(info); });
+  }
+  void event(EventKind kind, const std::string& message) {
+    tell([&](ObserverInterface& observer) { return observer.event(kind, message); });
+  }
+  void finish(const std::vector<RankMemory>& memory, double save_seconds) {
+    pass_on_lines();
+    FinishInfo info;
+    info.memory = {memory.data(), memory.size()};
+    info.save_seconds = save_seconds;
+    tell([&](ObserverInterface& observer) { return observer.finish(info); });
+  }
+
+  bool have_failed() const { return failure_.has_value(); }
+  // Throws the error of the first of them that failed.
+  void raise_failure() const {
+    if (failure_) throw *failure_;
+  }
+
+ private:
+  template <class Tell>
+  void tell(Tell&& tell_one) {
+    std::erase_if(list_, [&](const std::shared_ptr<ObserverInterface>& observer) {
+      try {
+        raise(tell_one(*observer));
+        return false;
+      } catch (const Error& error) {
+        if (!failure_) failure_ = error;
+        return true;
+      }
+    });
+  }
+
+  // Passes on the lines that plugins have logged meanwhile.
+  void pass_on_lines() {
+    if (!lines_) return;
+    for (const std::string& line : lines_->take()) event(EventKind::note, line);
+  }
+
+  std::vector<std::shared_ptr<ObserverInterface>> list_;
+  std::unique_ptr<PluginLines> lines_;
+  std::optional<Error> failure_;
+};
+
+// ------------------------------------------------------------------- run report
 
 // Reports on the first rank which run it is, and notes on its start.
 void report_start(Observers& observers, Trainer& trainer);
@@ -93,5 +174,19 @@ class StandStillTime {
 
   Clock::duration total_{};
 };
+
+// ------------------------------------------------------------------- non finite
+// Says why the update of a step was masked, and ends a run because of it.
+
+// Says what the step needed more of than was planned for, by the layer that needed most; empty if it did not.
+std::string beyond_text(std::int64_t step, const StepResult& result);
+// Says that the update of a step was masked, and why.
+std::string non_finite_text(std::int64_t step, const StepResult& result);
+
+// Says what that does to the scale of the loss; the text is empty if there is none.
+std::string scale_text(double before, double next);
+
+// Ends the run: the scale of the loss cannot fall, the step went beyond what was planned, or neither.
+[[noreturn]] void throw_non_finite(const Program& program, std::int64_t step, const StepResult& result);
 
 }  // namespace prun

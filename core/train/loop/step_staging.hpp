@@ -1,21 +1,68 @@
 // Stages what the host gives a step before it runs, and reads what the step returns once it is done.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "execute/plan_memory.hpp"
+#include "program/fp8_products.hpp"
 #include "program/step.hpp"
+#include "recipe/recipe.hpp"
 #include "train/assemble/assembly.hpp"
-#include "train/assemble/loss_scale.hpp"
+#include "train/assemble/loss_settings.hpp"
 #include "train/checkpoint/manifest.hpp"
-#include "train/loop/batches.hpp"
-#include "train/loop/fp8_counting.hpp"
 #include "train/loop/learning_rate.hpp"
-#include "train/loop/step_tally.hpp"
+#include "train/loop/samples.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- step tally
+// Holds what ops have counted in a step, as observers are told it.
+
+// Holds a tally (ProgramApi::tally), layer by layer.
+struct StepTally {
+  std::string name;
+  std::int64_t layers = 0;
+  std::vector<double> numbers;
+  bool bounds = false;  // numbers are, by layer, what was needed and what was planned for
+};
+
+// ------------------------------------------------------------------- fp8 counting
+// Turns what a step has counted of factors in fp8 (program/fp8_products.hpp) into tallies, and says where too
+// much of one has become zero.
+
+class Fp8Counting {
+ public:
+  Fp8Counting(const Program& program, const Recipe& recipe);
+
+  const StagedFp8Counts& staged() const { return staged_; }
+  bool counts_in(std::int64_t step) const { return staged_.on != none && step % every_ == 0; }
+  // Returns, by factor, shares of its numbers that are not zero: those that become zero ("...flushed.share")
+  // and those that become subnormal; the largest magnitude; and the largest and the smallest exponent of a
+  // scale, -127 and 128 of a layer that counts nothing.
+  std::vector<StepTally> tallies(const double* counts, const double* peaks) const;
+
+ private:
+  const StagedFp8Counts staged_;
+  const std::vector<CountedFactor> factors_;
+  const std::int64_t every_;
+};
+
+// Words a warning, once in a run.
+class FlushedWarning {
+ public:
+  explicit FlushedWarning(double bound) : bound_(bound) {}
+  // Returns nothing where no share is beyond the bound, or it was said before.
+  std::string text(std::int64_t step, const std::vector<StepTally>& tallies);
+
+ private:
+  const double bound_;
+  bool said_ = false;
+};
+
+// ------------------------------------------------------------------- step staging
 
 struct StepResult {
   double loss = 0;

@@ -5,11 +5,11 @@
 #include <string_view>
 
 #include "base/floats.hpp"
-#include "execute/tensors.hpp"
-#include "program/averaged_optimizer.hpp"
+#include "execute/plan_memory.hpp"
 #include "program/passes.hpp"
+#include "program/update.hpp"
 #include "prun/split_master.hpp"
-#include "train/checkpoint/saved_pieces.hpp"
+#include "train/checkpoint/saved_state.hpp"
 
 namespace prun {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "execute/device_memory.hpp"
 #include "execute/plan_memory.hpp"
-#include "execute/tensors.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/loop/evaluator.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "chat/conversation.hpp"
 #include "chat/template.hpp"
-#include "tokenizer/encoder.hpp"
+#include "tokenizer/tokenizer.hpp"
 
 namespace prun::chat {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "chat/day.hpp"
+#include "chat/functions.hpp"
 #include "chat/syntax.hpp"
 
 namespace prun::chat {

@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "prun/error.hpp"
-#include "tokenizer/normal_form.hpp"
+#include "tokenizer/normalizer.hpp"
 
 namespace prun::chat {
 namespace {

@@ -3,6 +3,7 @@
 // (*.parquet) are read as JSON lines.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -13,10 +14,33 @@
 #include <vector>
 
 #include "base/file_system.hpp"
-#include "lines/parquet_rows.hpp"
 #include "lines/unpacking.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- parquet rows
+// Reads the rows of a Parquet file as JSON lines, through a library that is loaded for the first of them.
+
+class ParquetRows {
+ public:
+  // Throws unsupported where the library is not there, bad_input where the file is none.
+  explicit ParquetRows(std::filesystem::path file);
+  ParquetRows(ParquetRows&&) noexcept;
+  ParquetRows& operator=(ParquetRows&&) noexcept;
+  ~ParquetRows();
+
+  // Returns how many bytes it has put at the front of `room`; 0 at the end.
+  std::size_t read(std::span<char> room);
+
+ private:
+  struct Library;
+  static const Library& library(const std::filesystem::path& file);
+
+  std::filesystem::path path_;
+  std::unique_ptr<void, void (*)(void*)> rows_;
+};
+
+// ------------------------------------------------------------------- text reader
 
 // The name that the text would have if it were not compressed: a.jsonl of a.jsonl.zst and of a.parquet.
 std::filesystem::path plain_name(const std::filesystem::path& file);

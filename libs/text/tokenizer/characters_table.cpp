@@ -1,5 +1,5 @@
 // Categories of Unicode 16.0.0; written by tools/maintainer/unicode_table.
-#include "tokenizer/characters.hpp"
+#include "tokenizer/letters.hpp"
 
 namespace prun {
 namespace {

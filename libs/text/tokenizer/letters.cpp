@@ -7,6 +7,8 @@
 namespace prun {
 namespace {
 
+// ------------------------------------------------------------------- letters
+
 bool is_white_space(char32_t value) {
   return value == ' ' || (value >= 0x09 && value <= 0x0D) || value == 0x85 || value == 0xA0 ||
          value == 0x1680 || (value >= 0x2000 && value <= 0x200A) || value == 0x2028 || value == 0x2029 ||
@@ -49,6 +51,38 @@ std::size_t trailing_spaces(std::string_view text) {
     end = at;
   }
   return text.size() - end;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- characters
+
+CharacterKind kind_of(Category category) {
+  switch (category) {
+    case Category::capital:
+    case Category::small:
+    case Category::title:
+    case Category::modifier:
+    case Category::letter: return CharacterKind::letter;
+    case Category::digit:
+    case Category::number: return CharacterKind::number;
+    case Category::space: return CharacterKind::space;
+    default: return CharacterKind::other;
+  }
+}
+
+}  // namespace
+
+CharacterKinds::CharacterKinds() : kinds_(0x110000, CharacterKind::other), categories_(kinds_.size()) {
+  for (const CharacterRange& range : character_ranges()) {
+    std::fill(categories_.begin() + range.first, categories_.begin() + range.last + 1, range.category);
+    std::fill(kinds_.begin() + range.first, kinds_.begin() + range.last + 1, kind_of(range.category));
+  }
+}
+
+const CharacterKinds& CharacterKinds::shared() {
+  static const CharacterKinds all;
+  return all;
 }
 
 }  // namespace prun

@@ -1,5 +1,5 @@
 // Holds normal forms of Unicode 9; tools/maintainer/unicode_table writes it.
-#include "tokenizer/normal_form.hpp"
+#include "tokenizer/normalizer.hpp"
 
 namespace prun {
 namespace {

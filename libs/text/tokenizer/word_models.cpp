@@ -1,10 +1,114 @@
 #include "tokenizer/word_models.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/text.hpp"
+#include "prun/error.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------------- bpe
+// It keeps a linked list of symbols and a heap of pairs, so that words of any length take O(n log n).
+
+MergeTable::MergeTable(std::size_t merges) : mask_(std::bit_ceil(2 * merges + 2) - 1), slots_(mask_ + 1) {}
+
+void MergeTable::set(TokenId left, TokenId right, Merge merge) {
+  const std::uint64_t key = key_of(left, right);
+  std::size_t i = slot_of(key);
+  while (slots_[i].key != empty && slots_[i].key != key) i = (i + 1) & mask_;
+  slots_[i] = {key, merge};
+}
+
+void WordMerger::append(std::span<const TokenId> word, std::vector<TokenId>& out) {
+  PRUN_CHECK(word.size() < (std::size_t{1} << 31), "a word of ", word.size(), " tokens");
+  symbols_.clear();
+  const auto count = static_cast<std::int32_t>(word.size());
+  for (std::int32_t i = 0; i < count; ++i)
+    symbols_.push_back({word[static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
+  for (std::int32_t i = 0; i < count; ++i) propose(i);
+  while (!candidates_.empty()) {
+    const Candidate candidate = candidates_.top();
+    candidates_.pop();
+    merge(candidate.left, candidate.token);
+  }
+  for (std::int32_t i = count ? 0 : -1; i >= 0; i = symbols_[static_cast<std::size_t>(i)].after)
+    out.push_back(symbols_[static_cast<std::size_t>(i)].token);
+}
+
+// Puts a symbol and the one after it into the queue, where they are a pair.
+void WordMerger::propose(std::int32_t left) {
+  const Symbol& symbol = symbols_[static_cast<std::size_t>(left)];
+  if (symbol.after < 0) return;
+  const MergeTable::Merge found =
+      merges_.find(symbol.token, symbols_[static_cast<std::size_t>(symbol.after)].token);
+  if (found.token >= 0) candidates_.push({found.rank, left, found.token});
+}
+
+// Does what a candidate said, unless its symbols are not what they were.
+void WordMerger::merge(std::int32_t left, TokenId token) {
+  Symbol& symbol = symbols_[static_cast<std::size_t>(left)];
+  if (symbol.token < 0 || symbol.after < 0) return;
+  Symbol& right = symbols_[static_cast<std::size_t>(symbol.after)];
+  if (merges_.find(symbol.token, right.token).token != token) return;
+  symbol.token = token;
+  symbol.after = right.after;
+  right.token = -1;
+  if (symbol.after >= 0) symbols_[static_cast<std::size_t>(symbol.after)].before = left;
+  if (symbol.before >= 0) propose(symbol.before);
+  propose(left);
+}
+
+namespace {
+
+// ------------------------------------------------------------------- piece trie
+
+// Counts, for texts in order, bytes with which none before them begins.
+std::size_t nodes_of(const std::vector<std::string_view>& texts) {
+  std::size_t nodes = 0;
+  std::string_view before;
+  for (const std::string_view text : texts) {
+    const auto differ = std::mismatch(text.begin(), text.end(), before.begin(), before.end());
+    nodes += static_cast<std::size_t>(text.end() - differ.first);
+    before = text;
+  }
+  return nodes;
+}
+
+}  // namespace
+
+PieceTrie::PieceTrie(std::span<const std::string> tokens) : ids_(1, -1) {
+  std::vector<std::string_view> texts(tokens.begin(), tokens.end());
+  std::sort(texts.begin(), texts.end());
+  steps_ = MergeTable(nodes_of(texts));
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    TokenId node = 0;
+    for (const char byte : tokens[id]) {
+      TokenId next = step(node, byte);
+      if (next < 0) {
+        next = static_cast<TokenId>(ids_.size());
+        ids_.push_back(-1);
+        steps_.set(node, static_cast<unsigned char>(byte), {0, next});
+      }
+      node = next;
+    }
+    if (node != 0) ids_[static_cast<std::size_t>(node)] = static_cast<TokenId>(id);
+  }
+}
+
+TokenId PieceTrie::node_of(std::string_view text) const {
+  TokenId node = 0;
+  for (const char byte : text)
+    if ((node = step(node, byte)) < 0) break;
+  return node;
+}
+
+TokenId PieceTrie::find(std::string_view text) const {
+  const TokenId node = text.empty() ? -1 : node_of(text);
+  return node < 0 ? -1 : ids_[static_cast<std::size_t>(node)];
+}
+
+// ------------------------------------------------------------------- word models
 
 void WordEncoder::append(std::string_view word, std::vector<TokenId>& out) {
   if (model_.kind == ModelKind::unigram) return append_unigram(word, out);

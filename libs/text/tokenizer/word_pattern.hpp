@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/characters.hpp"
+#include "tokenizer/letters.hpp"
 
 namespace prun {
 

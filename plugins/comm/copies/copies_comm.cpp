@@ -8,8 +8,8 @@
 #include <string>
 
 #include "group_member.hpp"
+#include "lanes.hpp"
 #include "prun/plugin.hpp"
-#include "sum.hpp"
 
 namespace prun::copies {
 namespace {

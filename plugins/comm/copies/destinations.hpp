@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "schedule.hpp"
-#include "shared_range.hpp"
 #include "wires.hpp"
 
 namespace prun::copies {

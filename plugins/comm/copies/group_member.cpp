@@ -2,8 +2,8 @@
 
 #include <chrono>
 
+#include "lanes.hpp"
 #include "prun/plugin.hpp"
-#include "sum.hpp"
 
 namespace prun::copies {
 namespace {

@@ -2,6 +2,8 @@
 // push. schedule.hpp says what they do.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <array>
 #include <atomic>
 #include <deque>
@@ -9,11 +11,13 @@
 #include <string>
 
 #include "cuda/graph.hpp"
-#include "driver.hpp"
 #include "page.hpp"
 #include "schedule.hpp"
+#include "wires.hpp"
 
 namespace prun::copies {
+
+// ------------------------------------------------------------------- lanes
 
 // Holds what a member reaches: everybody's buffer, and the words of all as the GPU sees them.
 struct Reach {
@@ -89,5 +93,17 @@ class Lanes {
   cuda::Event forked_, ended_;
   Counts sent_{}, received_{}, granted_{}, placed_{}, landed_{};
 };
+
+// ------------------------------------------------------------------- sum
+// Adds up what members hold, by a kernel.
+
+// Refuses an operation that reduces a type of which no sums and maxima are made; `group` begins the message.
+void check_can_fold(const CommOp& op, const std::string& group);
+
+// Loads all kernels, while no stream waits.
+void load_folds();
+
+// Enqueues the sum or the maximum, in the order of the members, on so many blocks at most.
+void fold(const Summands& summands, int blocks, cudaStream_t stream);
 
 }  // namespace prun::copies

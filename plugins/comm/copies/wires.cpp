@@ -15,6 +15,8 @@
 namespace prun::copies {
 namespace {
 
+// ------------------------------------------------------------------- wires
+
 [[noreturn]] void fail(const char* what) {
   throw_error(ErrorCode::comm_failed, "comm copies: ", what, " another rank: ", std::strerror(errno));
 }
@@ -160,6 +162,94 @@ std::vector<File> Wires::all_gather_files(int mine) {
   for (std::int32_t i = 0; i < size_; ++i)
     if (i != rank_) all[static_cast<std::size_t>(i)] = receive_file(i);
   return all;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- driver
+
+template <class Function>
+void look_up(const char* name, Function& function) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  cuda::check(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result), name);
+  if (result != cudaDriverEntryPointSuccess || !found)
+    throw_error(ErrorCode::unsupported, "comm copies: the driver has no ", name,
+                "; install a driver for CUDA 12 or newer");
+  function = reinterpret_cast<Function>(found);
+}
+
+}  // namespace
+
+Driver::Driver() {
+  look_up("cuGetErrorString", error_string_);
+  look_up("cuStreamWaitValue64", wait_);
+  look_up("cuStreamWriteValue64", write_);
+  look_up("cuMemGetAddressRange", address_range);
+  look_up("cuMemRetainAllocationHandle", retain);
+  look_up("cuMemExportToShareableHandle", export_handle);
+  look_up("cuMemImportFromShareableHandle", import_handle);
+  look_up("cuMemAddressReserve", reserve);
+  look_up("cuMemAddressFree", free_address);
+  look_up("cuMemRelease", release);
+  look_up("cuMemMap", map);
+  look_up("cuMemUnmap", unmap);
+  look_up("cuMemSetAccess", set_access);
+}
+
+void Driver::check(CUresult result, const char* what) const {
+  if (result == CUDA_SUCCESS) return;
+  const char* text = "unknown error";
+  error_string_(result, &text);
+  throw_error(ErrorCode::internal, "comm copies: ", what, ": ", text);
+}
+
+// ------------------------------------------------------------------- shared range
+
+Allocation allocation_of(const Driver& driver, void* address) {
+  Allocation found;
+  CUdeviceptr begin = 0;
+  driver.check(driver.address_range(&begin, &found.bytes, reinterpret_cast<CUdeviceptr>(address)),
+               "asking for a range of memory");
+  found.begin = reinterpret_cast<std::byte*>(begin);
+  CUmemGenericAllocationHandle handle = 0;
+  driver.check(driver.retain(&handle, address), "memory that was not backed by hand");
+  int file = -1;
+  const CUresult result = driver.export_handle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  driver.release(handle);
+  driver.check(result, "sharing memory");
+  found.file = File(file);
+  return found;
+}
+
+SharedRange::SharedRange(const Driver& driver, int file, std::size_t bytes) : driver_(driver), bytes_(bytes) {
+  int gpu = 0;
+  cuda::check(cudaGetDevice(&gpu), "asking for the GPU");
+  try {
+    driver.check(driver.import_handle(&handle_, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
+                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                 "opening another GPU's memory");
+    imported_ = true;
+    driver.check(driver.reserve(&address_, bytes, 0, 0, 0), "reserving addresses");
+    driver.check(driver.map(address_, bytes, 0, handle_, 0), "mapping another GPU's memory");
+    mapped_ = true;
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = gpu;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    driver.check(driver.set_access(address_, bytes, &access, 1), "opening another GPU's memory");
+  } catch (const Error&) {
+    free();
+    throw;
+  }
+}
+
+SharedRange::~SharedRange() { free(); }
+
+void SharedRange::free() {
+  if (mapped_) driver_.unmap(address_, bytes_);
+  if (imported_) driver_.release(handle_);
+  if (address_) driver_.free_address(address_, bytes_);
 }
 
 }  // namespace prun::copies

@@ -3,10 +3,145 @@
 #include <chrono>
 #include <thread>
 
-#include "traffic.hpp"
+#include "prun/error.hpp"
 
 namespace prun::nccl {
 namespace {
+
+// ------------------------------------------------------------------- api
+
+// ncclCommRegister and communicators split without sharing need this version.
+constexpr int oldest = NCCL_VERSION(2, 19, 1);
+
+std::string text_of(int version) {
+  return std::to_string(version / 10000) + '.' + std::to_string(version / 100 % 100) + '.' +
+         std::to_string(version % 100);
+}
+
+}  // namespace
+
+Api::Api(const std::string& folders)
+    : library({"NCCL",
+               {"libnccl.so.2"},
+               "install NCCL (from NVIDIA's packages, or the Python package nvidia-nccl-cu13)"},
+              folders) {
+  library.find("ncclGetVersion", get_version);
+  int number = 0;
+  if (get_version(&number) != ncclSuccess || number < oldest)
+    throw_error(ErrorCode::unsupported, "comm nccl: ", library.path(), " is NCCL ", text_of(number),
+                "; install ", text_of(oldest), " or newer");
+  version = text_of(number);
+  library.find("ncclGetErrorString", error_string);
+  library.find("ncclGetLastError", last_error);
+  library.find("ncclGetUniqueId", unique_id);
+  library.find("ncclCommInitRankConfig", init);
+  library.find("ncclCommSplit", split);
+  library.find("ncclCommFinalize", finalize);
+  library.find("ncclCommDestroy", destroy);
+  library.find("ncclCommAbort", abort);
+  library.find("ncclCommGetAsyncError", async_error);
+  library.find("ncclCommRegister", enroll);
+  library.find("ncclCommDeregister", dismiss);
+  library.find("ncclGroupStart", group_start);
+  library.find("ncclGroupEnd", group_end);
+  library.find("ncclAllReduce", all_reduce);
+  library.find("ncclAllGather", all_gather);
+  library.find("ncclReduceScatter", reduce_scatter);
+  library.find("ncclBroadcast", broadcast);
+  library.find("ncclSend", send);
+  library.find("ncclRecv", recv);
+}
+
+namespace {
+
+// ------------------------------------------------------------------- enqueue
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return ncclFloat64;
+    case DType::f32: return ncclFloat32;
+    case DType::bf16: return ncclBfloat16;
+    case DType::f16: return ncclFloat16;
+    case DType::i32: return ncclInt32;
+    case DType::i64: return ncclInt64;
+    case DType::u8: return ncclUint8;
+    case DType::u16: break;
+  }
+  throw_error(ErrorCode::unsupported, "comm nccl: no operation of ", name_of(dtype));
+}
+
+ncclRedOp_t reduction_of(Reduction reduction) { return reduction == Reduction::sum ? ncclSum : ncclMax; }
+
+ncclResult_t enqueue_all_to_all(const CommOp& op, const Target& to) {
+  const auto count = static_cast<std::size_t>(op.count);
+  const std::int64_t bytes = op.count * size_of(op.dtype);
+  ncclResult_t result = ncclSuccess;
+  for (std::int32_t peer = 0; peer < to.size; ++peer) {
+    const auto* const in = static_cast<const std::byte*>(op.in) + peer * bytes;
+    auto* const out = static_cast<std::byte*>(op.out) + peer * bytes;
+    if (result == ncclSuccess) result = to.api.send(in, count, type_of(op.dtype), peer, to.comm, to.stream);
+    if (result == ncclSuccess) result = to.api.recv(out, count, type_of(op.dtype), peer, to.comm, to.stream);
+  }
+  return result;
+}
+
+ncclResult_t enqueue_one(const CommOp& op, const Target& to) {
+  const auto count = static_cast<std::size_t>(op.count);
+  const ncclDataType_t type = type_of(op.dtype);
+  switch (op.kind) {
+    case CommKind::all_reduce:
+      return to.api.all_reduce(op.in, op.out, count, type, reduction_of(op.reduction), to.comm, to.stream);
+    case CommKind::all_gather: return to.api.all_gather(op.in, op.out, count, type, to.comm, to.stream);
+    case CommKind::reduce_scatter:
+      return to.api.reduce_scatter(op.in, op.out, count, type, reduction_of(op.reduction), to.comm,
+                                   to.stream);
+    case CommKind::broadcast:
+      return to.api.broadcast(op.out, op.out, count, type, op.peer, to.comm, to.stream);
+    case CommKind::all_to_all: return enqueue_all_to_all(op, to);
+    case CommKind::send: return to.api.send(op.in, count, type, op.peer, to.comm, to.stream);
+    case CommKind::recv: return to.api.recv(op.out, count, type, op.peer, to.comm, to.stream);
+    case CommKind::barrier: break;
+  }
+  return ncclInvalidUsage;  // connect() has refused it
+}
+
+}  // namespace
+
+// A group that was begun must be ended, whatever its operations say.
+ncclResult_t enqueue(std::span<const CommOp> ops, const Target& to) {
+  ncclResult_t result = to.api.group_start();
+  if (result != ncclSuccess) return result;
+  for (const CommOp& op : ops)
+    if (result == ncclSuccess || result == ncclInProgress) result = enqueue_one(op, to);
+  const ncclResult_t ended = to.api.group_end();
+  return result == ncclSuccess || result == ncclInProgress ? ended : result;
+}
+
+// ------------------------------------------------------------------- traffic
+
+Traffic traffic_of(const CommOp& op, std::int32_t rank, std::int32_t size) {
+  const auto bytes = static_cast<std::uint64_t>(op.count * size_of(op.dtype));
+  const auto others = static_cast<std::uint64_t>(size - 1);
+  const auto both = [](std::uint64_t each_way) { return Traffic{each_way, each_way}; };
+  switch (op.kind) {
+    case CommKind::all_reduce: return both(2 * others * bytes / static_cast<std::uint64_t>(size));
+    case CommKind::all_gather:
+    case CommKind::reduce_scatter:
+    case CommKind::all_to_all: return both(others * bytes);
+    case CommKind::broadcast: {  // along the ring from the root, which the last one's neighbour is
+      const bool last = (rank + 1) % size == op.peer;
+      return {last ? 0 : bytes, rank == op.peer ? 0 : bytes};
+    }
+    case CommKind::send: return {bytes, 0};
+    case CommKind::recv: return {0, bytes};
+    case CommKind::barrier: return {};
+  }
+  return {};
+}
+
+namespace {
+
+// ------------------------------------------------------------------- group member
 
 // What NCCL does behind a call takes some ten microseconds, or as long as the other members do.
 void pause(int round) {

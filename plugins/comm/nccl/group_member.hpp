@@ -5,6 +5,8 @@
 // communicator that is aborted, and no thread is inside by then.
 #pragma once
 
+#include <nccl.h>
+
 #include <memory>
 #include <mutex>
 #include <span>
@@ -12,12 +14,59 @@
 #include <unordered_map>
 #include <vector>
 
-#include "api.hpp"
 #include "cuda/graph.hpp"
-#include "enqueue.hpp"
+#include "cuda/library.hpp"
 #include "prun/comm.hpp"
 
 namespace prun::nccl {
+
+// ------------------------------------------------------------------- api
+// Gives NCCL's functions, from a library that is opened when the first communicator is made: so the plugin
+// loads where there is no NCCL.
+
+struct Api {
+  // Looks into `folders` first. Refuses a library that lacks what is used here.
+  explicit Api(const std::string& folders);
+
+  cuda::Library library;
+  std::string version;  // "2.28.9"
+  decltype(ncclGetVersion)* get_version;
+  decltype(ncclGetErrorString)* error_string;
+  decltype(ncclGetLastError)* last_error;
+  decltype(ncclGetUniqueId)* unique_id;
+  decltype(ncclCommInitRankConfig)* init;
+  decltype(ncclCommSplit)* split;
+  decltype(ncclCommFinalize)* finalize;
+  decltype(ncclCommDestroy)* destroy;
+  decltype(ncclCommAbort)* abort;
+  decltype(ncclCommGetAsyncError)* async_error;
+  decltype(ncclCommRegister)* enroll;
+  decltype(ncclCommDeregister)* dismiss;
+  decltype(ncclGroupStart)* group_start;
+  decltype(ncclGroupEnd)* group_end;
+  decltype(ncclAllReduce)* all_reduce;
+  decltype(ncclAllGather)* all_gather;
+  decltype(ncclReduceScatter)* reduce_scatter;
+  decltype(ncclBroadcast)* broadcast;
+  decltype(ncclSend)* send;
+  decltype(ncclRecv)* recv;
+};
+
+// ------------------------------------------------------------------- enqueue
+// Puts operations on a stream, each by the call that NCCL has for it.
+
+// Says where operations go: to a communicator of `size` members, on a stream.
+struct Target {
+  const Api& api;
+  ncclComm_t comm;
+  std::int32_t size;
+  cudaStream_t stream;
+};
+
+// Puts all operations there as one group. Returns what NCCL says, at the first call that it refuses.
+ncclResult_t enqueue(std::span<const CommOp> ops, const Target& to);
+
+// ------------------------------------------------------------------- group member
 
 // States how many blocks an exchange runs on, each of which keeps a multiprocessor; 0 leaves it to NCCL.
 struct Blocks {
@@ -76,5 +125,16 @@ class GroupMember {
   std::unordered_map<const CommOp*, std::unique_ptr<cuda::Graph>> graphs_;
   CommCounters counters_;
 };
+
+// ------------------------------------------------------------------- traffic
+// Counts what an operation puts on the wire, by the ring that NCCL is configured to use, in payload bytes, as
+// both the plan and the counters do.
+
+struct Traffic {
+  std::uint64_t sent = 0, received = 0;
+};
+
+// Returns the traffic of member `rank` of a group of `size` members.
+Traffic traffic_of(const CommOp& op, std::int32_t rank, std::int32_t size);
 
 }  // namespace prun::nccl

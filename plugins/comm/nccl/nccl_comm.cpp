@@ -11,7 +11,6 @@
 
 #include "group_member.hpp"
 #include "prun/plugin.hpp"
-#include "traffic.hpp"
 
 namespace prun::nccl {
 namespace {

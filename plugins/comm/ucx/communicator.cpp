@@ -1,15 +1,113 @@
 // Turns ready steps into messages, copies and sums, and messages that arrive into ready steps.
 #include "communicator.hpp"
 
-#include <cstring>
+#include <fcntl.h>
+#include <ucs/debug/log_def.h>
+#include <unistd.h>
+#include <cstdarg>
 
-#include "arithmetic.hpp"
-#include "check_op.hpp"
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
 #include "meeting.hpp"
-#include "tags.hpp"
+#include "prun/comm.hpp"
+#include "run_queue.hpp"
 
 namespace prun::ucx {
 namespace {
+
+// ------------------------------------------------------------------- check op
+// Refuses operations that are no operation, lack memory, or name a member that cannot be meant.
+
+bool is_pair(CommKind kind) { return kind == CommKind::send || kind == CommKind::recv; }
+
+// Member `rank` of a group of `size` members is to take part in the operation.
+void check_op(const CommOp& op, const std::string& group, std::int32_t rank, std::int32_t size) {
+  PRUN_CHECK(static_cast<int>(op.kind) < comm_kinds, group, ": no operation of number ",
+             static_cast<int>(op.kind));
+  if (op.kind == CommKind::barrier) return;
+  PRUN_CHECK(op.count >= 0, group, ": ", name_of(op.kind), " of ", op.count, " elements");
+  if (is_pair(op.kind) || op.kind == CommKind::broadcast)
+    PRUN_CHECK(op.peer >= 0 && op.peer < size && (op.peer != rank || !is_pair(op.kind)), group, ": ",
+               name_of(op.kind), " on member ", rank, " of ", size, " with member ", op.peer);
+  const bool reads = op.kind != CommKind::recv && op.kind != CommKind::broadcast;
+  const bool writes = op.kind != CommKind::send;
+  PRUN_CHECK(op.count == 0 || ((!reads || op.in) && (!writes || op.out)), group, ": ", name_of(op.kind),
+             " without memory");
+}
+
+// ------------------------------------------------------------------- arithmetic
+// Computes the sums and maxima of reductions.
+// There is one loop per type and reduction, written so that the compiler makes vector code of it.
+
+struct Sum {
+  template <class T>
+  static T of(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      using U = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<U>(static_cast<U>(a) + static_cast<U>(b)));
+    } else {
+      return a + b;
+    }
+  }
+};
+
+struct Max {
+  template <class T>
+  static T of(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>)
+      return a > b || a != a ? a : b;
+    else
+      return a > b ? a : b;
+  }
+};
+
+template <class Operation, class T>
+T one(T a, T b) {
+  if constexpr (is_half<T>)
+    return T(Operation::of(static_cast<float>(a), static_cast<float>(b)));
+  else
+    return Operation::of(a, b);
+}
+
+template <class Operation, class T>
+void all(const void* first, const void* second, void* to, std::int64_t elements) {
+  const T* a = static_cast<const T*>(first);
+  const T* b = static_cast<const T*>(second);
+  T* out = static_cast<T*>(to);
+  // Operands overlap element by element or not at all.
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < elements; ++i) out[i] = one<Operation, T>(a[i], b[i]);
+}
+
+template <class Operation>
+void with(DType dtype, const void* first, const void* second, void* to, std::int64_t elements) {
+  switch (dtype) {
+    case DType::f64: return all<Operation, double>(first, second, to, elements);
+    case DType::f32: return all<Operation, float>(first, second, to, elements);
+    case DType::bf16: return all<Operation, bf16>(first, second, to, elements);
+    case DType::f16: return all<Operation, f16>(first, second, to, elements);
+    case DType::i32: return all<Operation, std::int32_t>(first, second, to, elements);
+    case DType::i64: return all<Operation, std::int64_t>(first, second, to, elements);
+    case DType::u8: return all<Operation, std::uint8_t>(first, second, to, elements);
+    case DType::u16: return all<Operation, std::uint16_t>(first, second, to, elements);
+  }
+}
+
+// Sets to[i] = first[i] (+) second[i]; `to` may be either of them. 16-bit types are added in float and
+// rounded to nearest even; integers wrap; a maximum with a NaN is that NaN.
+void combine(DType dtype, Reduction reduction, const void* first, const void* second, void* to,
+             std::int64_t elements) {
+  if (reduction == Reduction::sum)
+    with<Sum>(dtype, first, second, to, elements);
+  else
+    with<Max>(dtype, first, second, to, elements);
+}
+
+// ------------------------------------------------------------------- communicator
 
 constexpr std::chrono::milliseconds look_at_members_every{100};
 constexpr std::chrono::milliseconds nap_without_bell{1};
@@ -205,4 +303,40 @@ void GroupMember::abort() noexcept {
   if (wire_) wire_->wake();
 }
 
+namespace {
+
+// ------------------------------------------------------------------- chatter
+// Sends what UCX has to say to the run's folder: the program that starts ranks names a file there by
+// PRUN_UCX_LOG. Where it has not, it goes to standard error in the form of prun's messages: UCX itself would
+// print it between a command's output. Who sets UCX_LOG_FILE or UCX_LOG_LEVEL gets it as UCX prints it.
+
+// Makes one write for a line, at the end of a file that all ranks share, or to standard error. UCX calls this
+// only for levels that are enabled.
+ucs_log_func_rc_t write_down(const char*, unsigned, const char*, ucs_log_level_t level,
+                             const ucs_log_component_config_t*, const char* format, va_list arguments) {
+  static const char* const name = std::getenv("PRUN_UCX_LOG");
+  static const int file =
+      name ? ::open(name, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
+  const int to = file < 0 ? STDERR_FILENO : file;
+  const char* const rank = std::getenv("PRUN_RANK");
+  char line[1024];
+  int size = file < 0 ? std::snprintf(line, sizeof line, "prun: UCX says: %s: ", ucs_log_level_names[level])
+                      : std::snprintf(line, sizeof line, "rank %s: %s: ", rank ? rank : "?",
+                                      ucs_log_level_names[level]);
+  size += std::vsnprintf(line + size, sizeof line - static_cast<std::size_t>(size) - 1, format, arguments);
+  if (size > static_cast<int>(sizeof line) - 2) size = sizeof line - 2;
+  // It may quote variables of the environment, which hold anything.
+  std::replace_if(
+      line, line + size, [](char byte) { return (byte >= 0 && byte < ' ') || byte == 0x7f; }, '?');
+  line[size++] = '\n';
+  const ssize_t written = ::write(to, line, static_cast<std::size_t>(size));
+  return written == size ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
+}
+
+__attribute__((constructor)) void take_chatter() {
+  if (!std::getenv("UCX_LOG_FILE") && (std::getenv("PRUN_UCX_LOG") || !std::getenv("UCX_LOG_LEVEL")))
+    ucs_log_push_handler(&write_down);
+}
+
+}  // namespace
 }  // namespace prun::ucx

@@ -2,10 +2,190 @@
 #include "run_queue.hpp"
 
 #include <algorithm>
-
-#include "tags.hpp"
+#include <memory>
 
 namespace prun::ucx {
+
+// ------------------------------------------------------------------- run
+// Counts down what each step waits for.
+
+Run::Run(const Plan& plan) : plan_(&plan), steps_(plan.steps.size()) {}
+
+void Run::begin(const CommOp& op, std::uint64_t tag, std::uint32_t number) {
+  op_ = op;
+  tag_ = tag;
+  number_ = number;
+  buffers_ = {static_cast<std::byte*>(const_cast<void*>(op.in)), static_cast<std::byte*>(op.out), nullptr};
+  left_ = steps_.size();
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    steps_[i].run = this;
+    steps_[i].step = static_cast<StepId>(i);
+    steps_[i].waits_for = plan_->steps[i].waits_for;
+  }
+}
+
+void Run::add_first(std::vector<RunningStep*>& ready) {
+  for (RunningStep& step : steps_)
+    if (step.waits_for == 0) ready.push_back(&step);
+}
+
+void Run::finish(const RunningStep& step, std::vector<RunningStep*>& ready) {
+  --left_;
+  const Step& planned = plan_->steps[static_cast<std::size_t>(step.step)];
+  for (std::uint32_t i = planned.next_begin; i < planned.next_end; ++i) {
+    RunningStep& after = steps_[static_cast<std::size_t>(plan_->next[i])];
+    if (--after.waits_for == 0) ready.push_back(&after);
+  }
+}
+
+// ------------------------------------------------------------------- library
+// Implements key and look-up, and alone maps a kind to its algorithm.
+
+bool Library::in_place(const CommOp& op) const {
+  const auto* in = static_cast<const std::byte*>(op.in);
+  const auto* out = static_cast<const std::byte*>(op.out);
+  const std::int64_t own = rank_ * op.count * size_of(op.dtype);
+  switch (op.kind) {
+    case CommKind::all_reduce: return in == out;
+    case CommKind::all_gather: return in == out + own;
+    case CommKind::reduce_scatter: return out == in + own;
+    default: return false;
+  }
+}
+
+// Chunks hold whole elements and so depend on their size.
+Library::Key Library::key_of(const CommOp& op) const {
+  return {op.kind, op.count, size_of(op.dtype), op.peer, in_place(op)};
+}
+
+Plan Library::write(const CommOp& op) const {
+  const Shape shape{rank_, size_, op.count, size_of(op.dtype), op.peer, in_place(op), tuning_};
+  switch (op.kind) {
+    case CommKind::all_reduce: return plan_all_reduce(shape);
+    case CommKind::all_gather: return plan_all_gather(shape);
+    case CommKind::reduce_scatter: return plan_reduce_scatter(shape);
+    case CommKind::broadcast: return plan_broadcast(shape);
+    case CommKind::all_to_all: return plan_all_to_all(shape);
+    case CommKind::send: return plan_send(shape);
+    case CommKind::recv: return plan_recv(shape);
+    case CommKind::barrier: return plan_barrier(shape);
+  }
+  throw_error(ErrorCode::internal, "no operation of number ", static_cast<int>(op.kind));
+}
+
+CommNeeds Library::needs(const CommOp& op) const {
+  const Plan plan = write(op);
+  return {plan.bytes_sent, plan.scratch_bytes};
+}
+
+// Returns the operation's shelf, with a run on it that is not in use.
+Library::Shelf& Library::shelf_of(const CommOp& op) {
+  const Key key = key_of(op);
+  auto found = shelves_.find(key);
+  if (found == shelves_.end()) {
+    found = shelves_.try_emplace(key).first;
+    found->second.plan = write(op);
+  }
+  Shelf& shelf = found->second;
+  if (shelf.free.empty()) {
+    shelf.runs.push_back(std::make_unique<Run>(shelf.plan));
+    shelf.free.reserve(shelf.runs.size());
+    shelf.free.push_back(shelf.runs.back().get());
+  }
+  return shelf;
+}
+
+const Plan& Library::prepare(const CommOp& op) { return shelf_of(op).plan; }
+
+Run& Library::take(const CommOp& op) {
+  Shelf& shelf = shelf_of(op);
+  Run& run = *shelf.free.back();
+  shelf.free.pop_back();
+  return run;
+}
+
+void Library::give_back(Run& run) { shelves_.find(key_of(run.op()))->second.free.push_back(&run); }
+
+namespace {
+
+// ------------------------------------------------------------------- farewell
+// Each member has one receive, posted from the start.
+
+constexpr std::chrono::milliseconds patience{200};
+
+std::uint64_t tag_of(std::int32_t sender) { return add_message(make_tag(Traffic::farewell, 0), sender, 0); }
+
+}  // namespace
+
+Farewells::Farewells(std::int32_t rank, std::int32_t size)
+    : rank_(rank), heard_(static_cast<std::size_t>(size)), said_(static_cast<std::size_t>(size)) {}
+
+void Farewells::listen(Wire& wire) {
+  for (std::size_t i = 0; i < heard_.size(); ++i) {
+    heard_[i].listener = said_[i].listener = this;
+    const auto member = static_cast<std::int32_t>(i);
+    if (member != rank_) wire.post_receive(tag_of(member), &heard_[i].message, sizeof(Farewell), heard_[i]);
+  }
+}
+
+void Farewells::say(Wire& wire) {
+  for (std::size_t i = 0; i < said_.size(); ++i) {
+    const auto member = static_cast<std::int32_t>(i);
+    if (member != rank_ && !heard_[i].done && wire.state_of(member) == UCS_OK)
+      wire.post_send(member, tag_of(rank_), &said_[i].message, sizeof(Farewell), said_[i]);
+  }
+  settle(wire, said_);
+  settle(wire, heard_);  // most leave together: what arrives after the cancelling would be an orphan
+  for (Note& note : heard_) wire.cancel(note);
+  settle(wire, heard_);
+}
+
+void Farewells::settle(Wire& wire, const std::vector<Note>& notes) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  for (const Note& note : notes) wire.progress_while([&] { return note.request != nullptr; }, end);
+}
+
+void Farewells::on_done(Transfer& transfer, ucs_status_t status) noexcept {
+  if (status == UCS_OK) static_cast<Note&>(transfer).done = true;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- scratch
+// Allocates by first fit, so that repeated operations find blocks that have their size already.
+
+constexpr std::size_t page = 4096;
+
+}  // namespace
+
+std::byte* ScratchPool::Block::start() const {
+  void* first = memory.get();
+  std::size_t room = static_cast<std::size_t>(bytes) + page;
+  return static_cast<std::byte*>(std::align(page, static_cast<std::size_t>(bytes), first, room));
+}
+
+std::byte* ScratchPool::take(std::int64_t bytes) {
+  Block* chosen = nullptr;
+  for (Block& block : blocks_) {
+    if (block.used) continue;
+    if (!chosen || (chosen->bytes < bytes && block.bytes > chosen->bytes)) chosen = &block;
+    if (chosen->bytes >= bytes) break;
+  }
+  if (!chosen) return nullptr;
+  if (chosen->bytes < bytes) {
+    chosen->memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes) + page);
+    chosen->bytes = bytes;
+  }
+  chosen->used = true;
+  return chosen->start();
+}
+
+void ScratchPool::give_back(const std::byte* block) {
+  for (Block& candidate : blocks_)
+    if (candidate.used && candidate.start() == block) candidate.used = false;
+}
+
+// ------------------------------------------------------------------- run queue
 
 RunQueue::RunQueue(std::int32_t rank, std::int32_t size, const Tuning& tuning)
     : library_(rank, size, tuning), peers_(static_cast<std::size_t>(size)) {}
@@ -69,6 +249,61 @@ void RunQueue::retire(Run& run) {
 Farewell RunQueue::started_with(std::int32_t member) const {
   const Peer& peer = peers_[static_cast<std::size_t>(member)];
   return {collectives_, peer.sends, peer.receives, 0};
+}
+
+// ------------------------------------------------------------------- member watch
+// Asks the system about processes, UCX about connections, and reads farewells.
+
+std::optional<Trouble> MemberWatch::look(Wire& wire, const RunQueue& runs) {
+  std::optional<Trouble> trouble = look_for_lost(wire);
+  return trouble ? trouble : look_for_left(runs);
+}
+
+// A farewell may be among messages that arrived and were not looked at; so may what its sender sent before.
+std::optional<Trouble> MemberWatch::look_for_lost(Wire& wire) const {
+  for (std::int32_t i = 0; i < size(); ++i) {
+    if (i == rank_ || farewells_.has_left(i)) continue;
+    const bool gone = peer(i).watched && !peer(i).process.running();
+    const ucs_status_t state = wire.state_of(i);
+    if (!gone && state == UCS_OK) continue;
+    while (wire.progress()) {
+    }
+    if (farewells_.has_left(i)) continue;
+    return Trouble{i, gone ? "its process is gone; the end of its log says why"
+                           : std::string("the connection is lost: ") + ucs_status_string(state)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Trouble> MemberWatch::look_for_left(const RunQueue& runs) {
+  for (std::int32_t i = 0; i < size(); ++i) {
+    if (i == rank_ || !farewells_.has_left(i)) continue;
+    // This is not reported at first sight: the member whose death made that one give up is the better news.
+    bool& gave_up = peer(i).gave_up;
+    if (gave_up) return Trouble{i, "it has given up; its own message says why"};
+    gave_up = farewells_.from(i).failed;
+    if (gave_up) continue;
+    for (const Run* run : runs.active())
+      if (!run->done() && needs(*run, i)) return Trouble{i, "it left before this operation"};
+  }
+  return std::nullopt;
+}
+
+bool MemberWatch::needs(const Run& run, std::int32_t member) const {
+  const Farewell& farewell = farewells_.from(member);
+  switch (run.op().kind) {
+    case CommKind::send: return run.op().peer == member && run.number() >= farewell.received;
+    case CommKind::recv: return run.op().peer == member && run.number() >= farewell.sent;
+    default: return run.number() >= farewell.collectives;
+  }
+}
+
+void MemberWatch::say_goodbye(Wire& wire, const RunQueue& runs, bool broken) {
+  for (std::int32_t i = 0; i < size(); ++i) {
+    farewells_.to(i) = runs.started_with(i);
+    farewells_.to(i).failed = broken;
+  }
+  farewells_.say(wire);
 }
 
 }  // namespace prun::ucx

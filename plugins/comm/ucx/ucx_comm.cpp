@@ -6,8 +6,8 @@
 #include <string>
 
 #include "communicator.hpp"
-#include "library.hpp"
 #include "prun/plugin.hpp"
+#include "run_queue.hpp"
 
 namespace prun::ucx {
 namespace {

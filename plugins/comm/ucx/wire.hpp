@@ -3,17 +3,64 @@
 #pragma once
 
 #include <ucp/api/ucp.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "context.hpp"
-#include "descriptor.hpp"
+#include "prun/error.hpp"
 
 namespace prun::ucx {
+
+// ------------------------------------------------------------------- context
+// Wraps UCX itself: there is one context for each plugin object, shared by its communicators. It is made at
+// first use, so that a process may fork before.
+
+// Makes a call that fails only if something is wrong with this machine, its limits or UCX. What UCX itself
+// says about the failure becomes part of the message.
+void check_ucx(const char* action, ErrorCode code, const std::function<ucs_status_t()>& call);
+
+// Returns what a function of UCX prints: it tells of its transports in print alone.
+std::string printed(const std::function<void(FILE* out)>& print);
+
+class Context {
+ public:
+  Context();
+  ucp_context_h get() const { return context_.get(); }
+  // Returns the transports that UCX can use here: "self", "tcp", "posix".
+  std::set<std::string> transports() const;
+
+ private:
+  struct Cleanup {
+    void operator()(ucp_context_h context) const { ucp_cleanup(context); }
+  };
+  std::unique_ptr<ucp_context, Cleanup> context_;
+};
+
+// ------------------------------------------------------------------- descriptor
+// Holds a file descriptor and closes it at the end.
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+// ------------------------------------------------------------------- wire
 
 struct Transfer;
 

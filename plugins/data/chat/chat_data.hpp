@@ -2,7 +2,9 @@
 // one before.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,8 @@
 #include "prun/data.hpp"
 
 namespace prun::chat {
+
+// ------------------------------------------------------------------- chat data
 
 class ChatData final : public Data {
  public:
@@ -53,5 +57,14 @@ class ChatData final : public Data {
   std::vector<std::size_t> begins_;                  // says where each begins in them, and the last ends
   std::vector<std::vector<std::uint32_t>> samples_;  // lists the conversations of each sample
 };
+
+// ------------------------------------------------------------------- packing
+// Decides which conversations share a sample.
+
+// Returns, for conversations of these lengths, each of at most `room`, the conversations of each sample,
+// which take their lengths and one place between two. Early conversations stay early: each goes to the sample
+// with the least room that it fits into, of the last few that were begun, or begins one. The result follows
+// from lengths and room alone, and so is the same on every rank and in every run.
+std::vector<std::vector<std::uint32_t>> pack(std::span<const std::int64_t> lengths, std::int64_t room);
 
 }  // namespace prun::chat

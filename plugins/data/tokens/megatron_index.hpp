@@ -20,6 +20,8 @@
 
 namespace prun::tokens {
 
+// ------------------------------------------------------------------- megatron index
+
 struct MegatronHeader {
   TokenType type = TokenType::u16;
   std::uint64_t sequences = 0;
@@ -78,5 +80,21 @@ class MegatronIndex {
   std::vector<Extent> extents_;
   bool fully_checked_ = true;
 };
+
+// ------------------------------------------------------------------- llmc file
+// Reads a `.bin` of llm.c: it has 256 numbers of type i32, then the tokens.
+//
+//   magic 20240520, version 1: u16 tokens (GPT-2)     magic 20240801, version 7: u32 tokens (Llama 3)
+//   The third number is the count of tokens; they fill the file exactly.
+
+inline constexpr std::uint64_t llmc_header_bytes = 1024;
+
+struct LlmcHeader {
+  TokenType type = TokenType::u16;
+  std::uint64_t tokens = 0;
+};
+
+// Reads the header only. `file` is the whole file, `name` is for messages. Throws bad_input.
+LlmcHeader parse_llmc_header(const std::string& name, std::span<const std::byte> file);
 
 }  // namespace prun::tokens

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "attention_fusion.hpp"
-#include "cores.hpp"
 #include "experts_fusion.hpp"
 #include "gradient_fusion.hpp"
 #include "host/host_memory.hpp"
 #include "isa.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
+#include "worker_pool.hpp"
 
 namespace prun::cpu {
 namespace {

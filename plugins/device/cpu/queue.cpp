@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cores.hpp"
+#include "worker_pool.hpp"
 
 namespace prun::cpu {
 CpuQueue::CpuQueue(std::string_view name, std::int32_t threads, Binding binding,

@@ -1,10 +1,13 @@
 // Holds the threads behind prun::Workers: started once, they spin for work and sleep when there is none.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -12,6 +15,8 @@
 #include "prun/workers.hpp"
 
 namespace prun::cpu {
+
+// ------------------------------------------------------------------- worker pool
 
 // Says where a pool's threads may run.
 struct Binding {
@@ -83,5 +88,14 @@ class WorkerPool {
   // Thread i is workers_[i - 1]. This is the last member: the threads stop before the rest is destroyed.
   alignas(64) std::vector<std::unique_ptr<Worker>> workers_;
 };
+
+// ------------------------------------------------------------------- cores
+// Finds which cores this process may use, and keeps a thread on some of them.
+
+// Returns the cores in the calling thread's affinity mask, ascending; never empty.
+std::vector<int> usable_cores();
+
+// Throws unsupported when the system refuses.
+void keep_thread_on(pthread_t thread, std::span<const int> cores);
 
 }  // namespace prun::cpu

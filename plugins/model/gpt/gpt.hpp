@@ -15,7 +15,6 @@ class Gpt final : public Model {
   explicit Gpt(const Options& options);
   void build(const ModelContext& context, ProgramRef program) override;
 
-  // Is in hugging_face.cpp.
   static void read_config(const Options& config, ConfigWriter& options);
   void write_config(const ModelContext& context, ConfigWriter& config) const override;
   ForeignWeights foreign_weights() const override;

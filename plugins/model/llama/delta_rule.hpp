@@ -2,10 +2,10 @@
 // convolution, with a norm and a gate on what each head gives (Qwen3-Next).
 #pragma once
 
-#include "layers_in_turn.hpp"
+#include "grouped_attention.hpp"
 #include "part.hpp"
 #include "prun/model.hpp"
-#include "residual_stream.hpp"
+#include "windows.hpp"
 
 namespace prun {
 

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "family.hpp"
-#include "layer_weights.hpp"
 #include "part.hpp"
 #include "prun/model.hpp"
 #include "rope.hpp"

@@ -1,5 +1,161 @@
 #include "llama.hpp"
 
+#include <map>
+
+namespace prun {
+
+// ------------------------------------------------------------------- decoder block
+
+DecoderBlock::DecoderBlock(const Family& family, const Options& options)
+    : stream(family, options),
+      attention(options),
+      latent(options),
+      rope(RopeConfig::of(family, options)),
+      windows(WindowedLayers::of(options)),
+      unturned(UnturnedLayers::of(options)),
+      delta(attention.groups.extent, options),
+      mlp(options),
+      experts(family, options) {
+  attention.check(options);
+  check_rope();
+  experts.check(options.integer("layers"));
+  delta.check();
+  latent.check(attention.heads, attention.groups.extent, attention.head_dim);
+}
+
+void DecoderBlock::check_rope() const {
+  const bool yarn = rope.rope.scaling == "yarn";  // its pairs are cut where both are the same, too
+  if (rope.rope.low > rope.rope.high || (rope.rope.low == rope.rope.high && !yarn))
+    throw_error(ErrorCode::bad_input, "model.rope_low = ", rope.rope.low,
+                yarn ? " is above model.rope_high = " : " is not below model.rope_high = ", rope.rope.high);
+  const bool placed = windows.from != 0 || windows.full_every != 0 || !windows.full.empty();
+  if (windows.window == 0 && (placed || rope.window_base != 0))
+    throw_error(ErrorCode::bad_input,
+                "cannot apply model.window_from, full_every, full_layers or rope_base_window without a "
+                "window; set model.window");
+  const std::int64_t head_dim = attention.head_dim.extent, turned = rope.rope.channels;
+  if (turned % 2 != 0 || turned > head_dim)
+    throw_error(ErrorCode::bad_input, "cannot rotate model.rope_channels = ", turned,
+                " channels of a head with model.head_dim = ", head_dim, "; take an even number of them");
+  rope.check_lists((turned != 0 ? turned : head_dim) / 2, latent.present());
+  if (latent.present() && attention.dropout.probability != 0)
+    throw_error(ErrorCode::bad_input,
+                "cannot apply model.attention_dropout = ", attention.dropout.probability,
+                " with model.latent; leave one of them out");
+  if (latent.present() && (turned != 0 || rope.rope.growth != 0))
+    throw_error(ErrorCode::bad_input,
+                "cannot apply model.rope_channels or rope_growth with model.latent; leave them out");
+  if (latent.present() && unturned.any())
+    throw_error(ErrorCode::bad_input,
+                "cannot apply model.nope_every or nope_layers with model.latent; leave them out");
+}
+
+Id DecoderBlock::build(const SegmentPart& s, LayerKind kind, std::int64_t seq, Id x) const {
+  const Id attended = build_attention(s, kind, stream.input_of(s, x, "norm1"));
+  const Id between = stream.added(s, x, "norm1_after", attended);
+  const Id input = stream.input_of(s, between, "norm2");
+  return stream.added(s, between, "norm2_after",
+                      kind.experts ? experts.build(s, stream.hidden, seq, input)
+                                   : mlp.build(s, stream.family, stream.hidden, input));
+}
+
+Id DecoderBlock::build_attention(const SegmentPart& s, LayerKind kind, Id x) const {
+  if (kind.delta) return delta.build(s, stream, x);
+  const double window = kind.windowed ? static_cast<double>(windows.window) : 0;
+  if (latent.present())
+    return latent.build(s, stream.hidden, attention.groups, attention.head_dim, rope.rope, x, window,
+                        attention.softcap);
+  const std::optional<Rope> turn = kind.unturned ? std::nullopt : std::optional(rope.of_layer(kind.windowed));
+  return attention.build(s, stream, turn, x, window);
+}
+
+void DecoderBlock::add_weights(LayerKind kind, const LayerWeights& weights) const {
+  const Family& family = stream.family;
+  if (kind.delta)
+    delta.add_weights(family, weights);
+  else if (latent.present())
+    latent.add_weights(weights);
+  else
+    attention.add_weights(family, weights);
+  if (kind.experts)
+    experts.add_weights(family, weights);
+  else
+    GatedMlp::add_weights(family, weights);
+  stream.add_norms(weights);
+  if (!kind.delta) attention.add_head_norms(family, weights);
+}
+
+namespace {
+
+// ------------------------------------------------------------------- mtp
+
+std::string name_of_module(std::int64_t k) { return "mtp" + std::to_string(k); }
+
+}  // namespace
+
+MultiTokenPrediction::MultiTokenPrediction(const Options& options)
+    : modules_(options.integer("mtp_layers")),
+      loss_(options.number("mtp_loss")),
+      layers_(options.integer("layers")) {}
+
+// A caller that wants the shapes of weights alone passes a single token.
+void MultiTokenPrediction::check(const ModelContext& context) const {
+  if (context.seq > 1 && modules_ >= context.seq)
+    throw_error(ErrorCode::bad_input, "model.mtp_layers = ", modules_,
+                " looks as far ahead as model.seq = ", context.seq, " tokens; take fewer");
+}
+
+void MultiTokenPrediction::build(const SegmentPart& head, const DecoderBlock& block, Id made,
+                                 const Shared& shared) const {
+  if (!any()) return;
+  const Id scale =
+      head.op("scale", {head.runtime("inv_targets")}, {{"factor", loss_ / static_cast<double>(modules_)}});
+  for (std::int64_t k = 1; k <= modules_; ++k) {
+    const SegmentPart s(head, name_of_module(k));
+    made = build_module(s, block, k, made, shared);
+    const Id targets = s.op("ahead", {s.targets()}, {{"by", static_cast<double>(k)}, {"otherwise", -1.0}});
+    s.op("lm_head", {made, shared.head, targets, scale, s.tally("loss", {{"per_target", 1}})});
+  }
+}
+
+// Returns the head's input, which is also that of the next module.
+Id MultiTokenPrediction::build_module(const SegmentPart& s, const DecoderBlock& block, std::int64_t k,
+                                      Id made, const Shared& shared) const {
+  const ResidualStream& stream = block.stream;
+  const Dim both{"hidden_pair", 2 * stream.hidden.extent};
+  const Id tokens = s.op("ahead", {s.tokens()}, {{"by", static_cast<double>(k)}});
+  const Id token = stream.norm(s, stream.embedded(s, tokens, shared.tokens), "norm_token");
+  const Id pair = s.op("pair", {token, stream.norm(s, made, "norm_made")});
+  const Id weight = s.matrix(s.weight("joined.weight", {stream.hidden, both}), {.columns = 1});
+  const Id joined = s.op("linear", {pair, weight, none});
+  return stream.norm(s, block.build(s, block.kind_of(layer_of(k)), shared.seq, joined), "norm");
+}
+
+void MultiTokenPrediction::write_config(const Family& family, ConfigWriter& config) const {
+  if (any() && !family.mtp) throw_no_key(family, "mtp_layers", "modules that predict further tokens");
+  if (any()) config.set("num_nextn_predict_layers", modules_);
+}
+
+void MultiTokenPrediction::add_weights(const DecoderBlock& block, ForeignWeights& weights) const {
+  for (std::int64_t k = 1; k <= modules_; ++k) {
+    const std::int64_t layer = layer_of(k);
+    const LayerWeights module(weights, "head." + name_of_module(k), layer);
+    module.add("norm_token.gain", "enorm.weight");
+    module.add("norm_made.gain", "hnorm.weight");
+    module.add("joined.weight", "eh_proj.weight");
+    module.add("norm.gain", "shared_head.norm.weight");
+    block.add_weights(block.kind_of(layer), module);
+    // These are the model's own tensors, once more.
+    for (const char* shared :
+         {".embed_tokens.weight=model.embed_tokens.weight", ".shared_head.head.weight=lm_head.weight"})
+      weights.ignored.push_back("model.layers." + std::to_string(layer) + shared);
+  }
+}
+
+}  // namespace prun
+
+// ------------------------------------------------------------------- llama
+
 namespace prun {
 
 Llama::Llama(const Options& options)
@@ -212,3 +368,78 @@ PRUN_PLUGIN(
     "in every layout; 0: no limit\n"
     "capacity_by | choice | weight | weight,position | With capacity: tokens that an expert takes first: "
     "those with the largest weights, or the first in the sequence\n");
+
+namespace prun {
+
+// ------------------------------------------------------------------- hugging face
+// Writes this model's config.json, as releases of transformers before 5 write it, which later ones read, and
+// lists where the parameters are stored in a folder of Hugging Face's libraries.
+
+void Llama::write_config(const ModelContext& context, ConfigWriter& config) const {
+  const DecoderBlock& block = block_;
+  const GroupedAttention& attention = block.attention;
+  config.set("model_type", std::string(family_.model_type));
+  config.set("architectures", std::vector<std::string>{std::string(family_.architecture)});
+  config.set(family_.activation_key, family_.gelu ? "gelu_pytorch_tanh" : "silu");
+  config.set("num_hidden_layers", layers_);
+  config.set("hidden_size", block.stream.hidden.extent);
+  config.set("num_attention_heads", attention.heads);
+  config.set("num_key_value_heads", attention.groups.extent);
+  block.latent.write_config(family_, attention.head_dim, config);
+  if (!block.latent.present()) config.set("head_dim", attention.head_dim.extent);
+  config.set("intermediate_size", block.experts.file_width(family_, block.mlp.ffn.extent));
+  block.experts.write_config(family_, layers_, config);
+  config.set("vocab_size", vocab_.extent);
+  const std::int64_t positions = positions_ ? positions_ : context.seq;
+  config.set("max_position_embeddings", positions);
+  config.set("tie_word_embeddings", tied_);
+  config.set("rms_norm_eps", block.stream.eps);
+  block.stream.tokens.write_config(config);
+  // One key may state several of these, which are alike then.
+  const std::map<std::string_view, bool> biases = {{family_.qkv_key, family_.biases.qkv},
+                                                   {family_.out_key, family_.biases.out},
+                                                   {family_.mlp_key, family_.biases.mlp}};
+  for (const auto& [key, present] : biases)
+    if (!key.empty()) config.set(key, present);
+  if (!family_.head_norm_key.empty())
+    config.set(family_.head_norm_key, family_.head_norm != HeadNorm::absent);
+  attention.write_query_scalar(family_, config);
+  const auto write_softcap = [&](const char* key, const char* option, double bound, SoftcapKeys least) {
+    if (bound != 0 ? family_.softcaps < least : family_.softcaps == SoftcapKeys::must)
+      throw_no_key(family_, option);
+    if (bound != 0) config.set(key, bound);
+  };
+  write_softcap("attn_logit_softcapping", "score_softcap", attention.softcap, SoftcapKeys::must);
+  write_softcap("final_logit_softcapping", "logit_softcap", logit_softcap_, SoftcapKeys::logits);
+  block.stream.write_scales(config);
+  if (family_.multipliers)
+    config.set("logits_scaling", logit_divisor_);
+  else if (logit_divisor_ != 1)
+    throw_no_key(family_, "logit_divisor", "logits that are divided");
+  block.windows.write_config(family_, layers_, config);
+  block.delta.write_config(family_, config);
+  block.unturned.write_config(family_, block.windows, layers_, config);
+  mtp_.write_config(family_, config);
+  write_rope_config(block.rope, family_, positions, config);
+  write_rope_channels(block.rope.rope.channels, family_, attention.head_dim.extent, config);
+}
+
+ForeignWeights Llama::foreign_weights() const {
+  ForeignWeights weights{
+      {"model.", ""},
+      {{"embedding.token", "model.embed_tokens.weight"}, {"head.norm.gain", "model.norm.weight"}},
+      {"*.rotary_emb.inv_freq"}};
+  // Further tokens are predicted by layers behind the last one, which other programs leave out as well.
+  if (family_.mtp) mtp_.add_weights(block_, weights);
+  if ((family_.latent || family_.mtp_left_out) && !mtp_.any())
+    weights.ignored.push_back("model.layers." + std::to_string(layers_) + ".*");
+  if (family_.mtp_tensors) weights.ignored.emplace_back("mtp.*");
+  for (const LayerRun& run : runs()) block_.add_weights(run.kind, {weights, run.segment, run.first});
+  if (tied_)
+    weights.ignored.emplace_back("lm_head.weight=model.embed_tokens.weight");
+  else
+    weights.tensors.push_back({"head.weight", "lm_head.weight"});
+  return weights;
+}
+
+}  // namespace prun

@@ -1,14 +1,218 @@
 // Composes the lines and decides when they appear.
 #include "console_observer.hpp"
 
-#include <algorithm>
-#include <cmath>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-#include "console_format.hpp"
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "prun/error.hpp"
+#include "prun/visible.hpp"
 
 namespace prun::console {
+namespace {
+
+// ------------------------------------------------------------------- screen
+// Uses a handful of control sequences.
+
+constexpr int usual_columns = 80;
+constexpr std::string_view erase_line = "\r\033[K";
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::optional<int> columns_from_environment() {
+  const std::string_view text = environment("COLUMNS");
+  int columns = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), columns);
+  if (error != std::errc{} || end != text.data() + text.size() || columns <= 0) return std::nullopt;
+  return columns;
+}
+
+}  // namespace
+
+ScreenSettings screen_settings(int descriptor) {
+  ScreenSettings settings;
+  settings.descriptor = descriptor;
+  settings.terminal = ::isatty(descriptor) == 1 && environment("TERM") != "dumb";
+  settings.colour = settings.terminal && environment("NO_COLOR").empty();
+  settings.columns = columns_from_environment();
+  return settings;
+}
+
+Screen::~Screen() {
+  try {
+    outlet_.put(erased_bar() + lost_lines());
+  } catch (const std::exception&) {
+    // Only a bar is left behind; there is nobody to tell while the run unwinds.
+  }
+}
+
+int Screen::columns() const {
+  if (settings_.columns) return *settings_.columns;
+  winsize size{};
+  const bool known = ::ioctl(settings_.descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : usual_columns;
+}
+
+void Screen::line(std::string_view text, Colour colour) {
+  if (!outlet_.put(erased_bar() + lost_lines() + painted(text, colour) + "\n")) {
+    ++lost_;
+    return;
+  }
+  bar_shown_ = false;
+  lost_ = 0;
+}
+
+// A bar that would have to wait would be out of date when it is seen.
+void Screen::bar(std::string_view text) {
+  if (settings_.terminal && outlet_.idle() && outlet_.put(erased_bar() + painted(text, Colour::green)))
+    bar_shown_ = !text.empty();
+}
+
+void Screen::remove_bar() {
+  if (outlet_.put(erased_bar())) bar_shown_ = false;
+}
+
+std::string Screen::painted(std::string_view text, Colour colour) const {
+  if (!settings_.colour || colour == Colour::none || text.empty()) return std::string(text);
+  const char* code = colour == Colour::green    ? "\033[32m"
+                     : colour == Colour::yellow ? "\033[33m"
+                                                : "\033[31m";
+  return code + std::string(text) + "\033[0m";
+}
+
+std::string Screen::erased_bar() const { return bar_shown_ ? std::string(erase_line) : ""; }
+
+std::string Screen::lost_lines() const {
+  if (lost_ == 0) return "";
+  return "(" + std::to_string(lost_) + (lost_ == 1 ? " line is" : " lines are") +
+         " not shown: nobody read in time)\n";
+}
 
 namespace {
+
+// ------------------------------------------------------------------- step times
+// Finds the median by selection, not sorting.
+
+constexpr std::size_t recent_steps = 101;
+
+double median_of(std::vector<float> times) {
+  PRUN_CHECK(!times.empty(), "a median of no step times");
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  if (times.size() % 2 == 1) return *middle;
+  return (static_cast<double>(*std::max_element(times.begin(), middle)) + *middle) / 2;
+}
+
+}  // namespace
+
+void StepTimes::add(double seconds) {
+  if (std::isfinite(seconds) && seconds > 0) times_.push_back(static_cast<float>(seconds));
+}
+
+double StepTimes::recent_median() const {
+  const std::size_t count = std::min(recent_steps, times_.size());
+  return median_of({times_.end() - static_cast<std::ptrdiff_t>(count), times_.end()});
+}
+
+double StepTimes::median() const { return median_of(times_); }
+
+namespace {
+
+// ------------------------------------------------------------------- console format
+// Uses printf, with a format chosen by magnitude.
+
+template <class... Values>
+std::string format(const char* pattern, Values... values) {
+  std::array<char, 400> text;
+  const int size = std::snprintf(text.data(), text.size(), pattern, values...);
+  return std::string(text.data(),
+                     std::min<std::size_t>(text.size() - 1, size < 0 ? 0u : static_cast<unsigned>(size)));
+}
+
+// Writes three significant digits: 1.53, 20.2, 812.
+std::string three_digits(double value) { return fixed(value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0); }
+
+}  // namespace
+
+std::string fixed(double value, int digits) { return format("%.*f", digits, value); }
+
+std::string scientific(double value) { return format("%.2e", value); }
+
+std::string scaled(double value) {
+  constexpr std::array<const char*, 5> units = {"", "k", "M", "G", "T"};
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < units.size(); ++unit) value /= 1000;
+  return three_digits(value) + units[unit];
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  constexpr std::array<const char*, 5> units = {" B", " KiB", " MiB", " GiB", " TiB"};
+  if (bytes < 1024) return std::to_string(bytes) + units[0];
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1023.5 && unit + 1 < units.size(); ++unit) value /= 1024;
+  return three_digits(value) + units[unit];
+}
+
+std::string duration(double seconds) {
+  if (!(seconds >= 0 && seconds < 1e12)) return "?";
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  if (whole < 60) return format("%llds", whole);
+  if (whole < 3600) return format("%lldm%02llds", whole / 60, whole % 60);
+  if (whole < 86400) return format("%lldh%02lldm", whole / 3600, whole / 60 % 60);
+  return format("%lldd%02lldh", whole / 86400, whole / 3600 % 24);
+}
+
+std::string step_time(double seconds) {
+  if (seconds < 9.9995) return three_digits(seconds * 1000) + " ms";
+  return fixed(seconds, seconds < 99.95 ? 1 : 0) + " s";
+}
+
+std::string gradient_norm(double value) {
+  const double size = std::abs(value);
+  const bool tiny_or_huge = size != 0 && (size < 0.01 || size >= 10000);
+  return format(std::isfinite(value) && tiny_or_huge ? "%.2e" : "%.2f", value);
+}
+
+std::string printable(std::string_view text, std::string_view indent) {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  std::string out;
+  for (const char c : visible_lines(text)) {
+    out += c;
+    if (c == '\n') out += indent;
+  }
+  return out;
+}
+
+std::string first_line(std::string_view text) { return printable(text.substr(0, text.find('\n')), ""); }
+
+std::string progress_bar(double share, std::string_view eta, int columns) {
+  constexpr int widest = 60;
+  constexpr int narrowest = 5;
+  share = std::clamp(std::isfinite(share) ? share : 0.0, 0.0, 1.0);
+  const std::string tail = format("] %3d%% | eta ", static_cast<int>(share * 100)) + std::string(eta);
+  // The last column stays free: writing to it makes some terminals begin a new line.
+  const int cells = std::min(widest, columns - 2 - static_cast<int>(tail.size()));
+  if (cells < narrowest) return "";
+  const int done = static_cast<int>(share * cells);
+  std::string bar = "[" + std::string(static_cast<std::size_t>(done), '=');
+  if (done < cells) bar += '>';
+  bar.resize(static_cast<std::size_t>(cells) + 1, ' ');
+  return bar + tail;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- console observer
 
 constexpr double seconds_between_bars = 0.1;
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "launch/launcher.hpp"
-#include "launch/session.hpp"
+#include "launch/rendezvous.hpp"
 #include "prun/error.hpp"
 #include "train/loop/stop_signal.hpp"
 

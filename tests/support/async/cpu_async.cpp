@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "cores.hpp"
 #include "isa.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"

@@ -6,8 +6,8 @@
 #include <set>
 #include <tuple>
 
-#include "execute/probe.hpp"
-#include "program/factor_codes.hpp"
+#include "execute/binding.hpp"
+#include "program/fp8_data.hpp"
 
 namespace prun::fp8_errors {
 namespace {

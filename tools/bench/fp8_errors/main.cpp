@@ -20,7 +20,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "base/process_limits.hpp"
+#include "base/machine.hpp"
 #include "cli/open_recipe.hpp"
 #include "tools/bench/fp8_errors/report.hpp"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <thread>
 
-#include "conform/device_launches.hpp"
+#include "conform/op_checks.hpp"
 #include "ops/registry.hpp"
 #include "prun/fp8_blocks.hpp"
 #include "tools/bench/fp8_errors/rounding.hpp"

@@ -1,0 +1,72 @@
+// States what passes need to know of updates: the form of an optimizer's ops, and averages of weights as
+// state of the optimizer. Example: AdamW with an average has three states for each parameter.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "program/step_program.hpp"
+#include "prun/optimizer.hpp"
+
+namespace prun {
+
+// ------------------------------------------------------------------- update form
+// Describes the update of a parameter independently of the value it updates: by this, edits that strategies
+// made to one update are found, and made to another that stands in for it or beside it.
+
+struct Update {
+  std::vector<Id> ops;
+  std::vector<Id> own;  // values that it shares with no other update
+  std::string form;     // equal texts mean the same update, of other values
+};
+
+// Returns the update of a parameter, or of the bucket that it is packed in: all ops of its segment's `update`
+// that touch its own values, or follow from them.
+Update update_of(const Program& program, Id parameter);
+Update update_of(const Program& program, const Bucket& bucket);
+
+// Refuses a trained parameter that no op of its update changes.
+void check_updates(const Program& program);
+
+// Refuses `speculate` or `settle` alone, and a `settle` without the ops of `update`: edits of that would be
+// lost.
+void check_settled(const Program& program);
+
+// Refuses an update that does not remove the scale of the loss, where there is one: the clip factor does
+// that.
+void check_scaled_updates(const Program& program);
+
+// Applies to `fresh`, as the optimizer wrote it, what strategies have made of the update of `parameter`:
+// other numbers in its attributes, other scalars as operands. Refuses edits that cannot be made to the ops of
+// `fresh`.
+void carry_edits(Program& program, Id parameter, const Update& edited, const Update& fresh);
+// Carries attributes alone, where `fresh` has no exchanges yet, and may do without those of `edited`.
+void carry_attributes(Program& program, Id parameter, const Update& edited, const Update& fresh);
+
+// ------------------------------------------------------------------- averaged optimizer
+// This optimizer wraps another one and keeps, beside its state, an average of the weights that it makes. The
+// average is a state like its moments, so all that is done to those is done to it: parts, tiers, saves,
+// layouts.
+
+// This is the name of the state, and the end of its tensor's name in checkpoints.
+inline constexpr const char* average_state = "average";
+
+class AveragedOptimizer final : public OptimizerInterface {
+ public:
+  AveragedOptimizer(std::shared_ptr<OptimizerInterface> optimizer, double decay)
+      : optimizer_(std::move(optimizer)), decay_(decay) {}
+
+  Status states(Array<Text>* names) noexcept override;
+  Status states_of(const ParameterShape& parameter, Array<StateSpec>* states) noexcept override;
+  Status update(const ProgramApi* api, void* program, Id segment,
+                const UpdateContext& context) noexcept override;
+
+ private:
+  std::shared_ptr<OptimizerInterface> optimizer_;
+  double decay_;
+  std::vector<Text> names_;
+  std::vector<StateSpec> specs_;
+};
+
+}  // namespace prun
