@@ -7,7 +7,7 @@
 #include "base/machine.hpp"
 #include "cli/command_table.hpp"
 #include "cli/output.hpp"
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 #include "prun/error.hpp"
 
 namespace {
@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   const prun::UntimelyEndWatch watch;
   prun::prepare_output();
   try {
-    prun::become_foreign_verb(argc, argv);
+    prun::become_external_verb(argc, argv);
     // A file size limit shows up as an error of the write, not as our death.
     std::signal(SIGXFSZ, SIG_IGN);
     prun::meet_process_limits();

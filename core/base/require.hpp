@@ -1,4 +1,4 @@
-// Checks what a caller must ensure: a recipe, or a plugin on the other side of the border. Unlike PRUN_CHECK,
+// Checks what a caller must ensure: a recipe, or a plugin on the other side of the ABI. Unlike PRUN_CHECK,
 // a failure is no bug of prun.
 #pragma once
 

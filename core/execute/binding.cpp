@@ -121,33 +121,33 @@ void Binding::bind_exchange(const Call& call, const PlannedStep& step, int side,
 
 // ------------------------------------------------------------------- steps
 
-void Steps::start(Round round) {
-  PRUN_CHECK(round.ended > 0 || steps_ - finished_ < running_, "step ", steps_, " would write where step ",
-             finished_, " reads");
-  const std::int64_t step = round.ended > 0 ? steps_ + round.ended - 1 : steps_++;
-  runs_[static_cast<std::size_t>(rounds_) % runs_.size()] = {round, step};
-  may_run_.store(++rounds_);
+void Steps::start(Iteration iteration) {
+  PRUN_CHECK(iteration.ended > 0 || steps_ - finished_ < running_, "step ", steps_,
+             " would write where step ", finished_, " reads");
+  const std::int64_t step = iteration.ended > 0 ? steps_ + iteration.ended - 1 : steps_++;
+  runs_[static_cast<std::size_t>(iterations_) % runs_.size()] = {iteration, step};
+  may_run_.store(++iterations_);
   may_run_.notify_all();
 }
 
 std::int64_t Steps::finish() {
-  while (run(looked_at_).round.ended > 0) ++looked_at_;
+  while (run(looked_at_).iteration.ended > 0) ++looked_at_;
   ++finished_;
   return looked_at_++;
 }
 
 void Steps::end() {
-  may_run_.store(~rounds_);
+  may_run_.store(~iterations_);
   may_run_.notify_all();
 }
 
-bool Steps::may_run(std::int64_t round) const {
+bool Steps::may_run(std::int64_t iteration) const {
   std::int64_t started = may_run_.load();
-  while (started >= 0 && started <= round) {
+  while (started >= 0 && started <= iteration) {
     may_run_.wait(started);
     started = may_run_.load();
   }
-  return round < std::max(started, ~started);
+  return iteration < std::max(started, ~started);
 }
 
 }  // namespace prun

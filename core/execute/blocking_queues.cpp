@@ -76,33 +76,34 @@ void BlockingQueues::join() {
 
 void BlockingQueues::run(QueueRun& queue) {
   if (const Status status = queue.device.attach(queue.handle); !status.ok()) queues_.fail(queue, status, 0);
-  for (std::int64_t round = 0; steps_.may_run(round); ++round)
+  for (std::int64_t iteration = 0; steps_.may_run(iteration); ++iteration)
     for (const BoundCall& bound : queue.calls) {
-      await(queue, bound, round);
-      if (bound.call->runs_in(steps_.run(round).round)) run_call(queue, bound, round);
-      if (bound.signals) queue.ticket.publish(queue.ticket_of(round, bound.call->position));
+      await(queue, bound, iteration);
+      if (bound.call->runs_in(steps_.run(iteration).iteration)) run_call(queue, bound, iteration);
+      if (bound.signals) queue.ticket.publish(queue.ticket_of(iteration, bound.call->position));
     }
 }
 
 // A queue that has failed goes on handing out tickets, so that no thread waits for ever.
-void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
+void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t iteration) {
   const Call& call = *bound.call;
-  const std::int64_t step = steps_.run(round).step;
+  const std::int64_t step = steps_.run(iteration).step;
   // Calls behind one that is left out rely on its wait for a save.
   if (saves_ && call.save_read >= 0) saves_->await(call.save_read);
-  if (call.unless && bound.known->ticket.reached(bound.known->ticket_of(round, call.unless->call))) return;
+  if (call.unless && bound.known->ticket.reached(bound.known->ticket_of(iteration, call.unless->call)))
+    return;
   watchers_.tell([&](Probe& probe, double at) { probe.begin_call(queue.index, call, step, at); });
-  if (!queue.failed_by(round)) {
+  if (!queue.failed_by(iteration)) {
     const BoundSide& side = bound.side(step);
     const Status status = queue.comm.comm ? exchange(queue, *side.piece) : launch(queue, call, side, step);
-    if (!status.ok()) queues_.fail(queue, status, round);
+    if (!status.ok()) queues_.fail(queue, status, iteration);
   }
   watchers_.tell([&](Probe& probe, double at) { probe.end_call(queue.index, call, step, at); });
 }
 
-void BlockingQueues::await(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
-  const std::int64_t step = steps_.run(round).step;
-  const bool measured = watchers_.notes_waits(queue.info, step) && steps_.run(round).begins_step();
+void BlockingQueues::await(QueueRun& queue, const BoundCall& bound, std::int64_t iteration) {
+  const std::int64_t step = steps_.run(iteration).step;
+  const bool measured = watchers_.notes_waits(queue.info, step) && steps_.run(iteration).begins_step();
   HeldUp held;
   std::size_t number = 0;
   const auto pass_edge = [&] {
@@ -115,10 +116,10 @@ void BlockingQueues::await(QueueRun& queue, const BoundCall& bound, std::int64_t
   for (const BoundWait& waits : bound.waits) {
     pass_edge();
     const Wait& wait = *waits.wait;
-    if (round < wait.steps_ago) continue;
+    if (iteration < wait.steps_ago) continue;
     watchers_.tell(
         [&](Probe& probe, double at) { probe.begin_wait(queue.index, *bound.call, wait, step, at); });
-    waits.other->ticket.await(waits.other->ticket_of(round - wait.steps_ago, wait.call));
+    waits.other->ticket.await(waits.other->ticket_of(iteration - wait.steps_ago, wait.call));
     watchers_.tell(
         [&](Probe& probe, double at) { probe.end_wait(queue.index, *bound.call, wait, step, at); });
   }

@@ -49,8 +49,8 @@ class BlockingQueues {
 
  private:
   void run(QueueRun& queue);
-  void run_call(QueueRun& queue, const BoundCall& bound, std::int64_t round);
-  void await(QueueRun& queue, const BoundCall& bound, std::int64_t round);
+  void run_call(QueueRun& queue, const BoundCall& bound, std::int64_t iteration);
+  void await(QueueRun& queue, const BoundCall& bound, std::int64_t iteration);
   Status launch(QueueRun& queue, const Call& call, const BoundSide& side, std::int64_t step);
   Status exchange(QueueRun& queue, const BoundPiece& piece);
   Status exchange(QueueRun& queue, const CommOp& op);

@@ -173,16 +173,16 @@ DeviceChecksums::DeviceChecksums(const Program& program, const PlanMemory& memor
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const PersistentPart& part = parts[i];
     const DType type = program.value(part.value).dtype;
-    const PlanMemory::Persistent home = memory.persistent_at(part.value, part.instance);
-    DeviceInterface& device = *devices.at(home.device);
-    std::byte* const data = home.data + part.first * size_of(type);
+    const PlanMemory::Persistent allocation = memory.persistent_at(part.value, part.instance);
+    DeviceInterface& device = *devices.at(allocation.device);
+    std::byte* const data = allocation.data + part.first * size_of(type);
     if (info_of(device).tier) {
-      OfTier*& of = tiers[home.device];
+      OfTier*& of = tiers[allocation.device];
       if (!of) of = tiers_.emplace_back(std::make_unique<OfTier>(device)).get();
       of->add(i, type, part.count, data);
       continue;
     }
-    OfDevice*& of = by_number[home.device];
+    OfDevice*& of = by_number[allocation.device];
     if (!of) of = devices_.emplace_back(std::make_unique<OfDevice>(device, def)).get();
     of->add(i, type, part.count, data);
   }

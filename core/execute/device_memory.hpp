@@ -86,7 +86,7 @@ class SideQueue {
   Queue handle() const { return handle_; }
   void* stream() const { return stream_; }
 
-  // Blocks the feeder until all that the queue was given is done, and raises what went wrong. It calls
+  // Blocks the submitter until all that the queue was given is done, and raises what went wrong. It calls
   // `also`() meanwhile.
   template <class Also>
   void await(Also&& also) {

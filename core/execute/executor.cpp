@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "execute/communicators.hpp"
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 
 namespace prun {
 namespace {
@@ -144,7 +144,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
       late_probes_(queues_, steps_, watchers_),
       exposed_times_(queues_, watchers_),
       blocking_(queues_, steps_, watchers_, poison_, options.saves),
-      feeder_(queues_, steps_, watchers_, gates_, options.saves) {
+      submitter_(queues_, steps_, watchers_, gates_, options.saves) {
   if (options.poison) check_poison(devices);
   if (options.poison) poison_.emplace(program, plan, memory_);
   if (watchers_.each_kernel()) gates_.emplace(keeper_of_counters(devices), plan.queues.size());
@@ -166,7 +166,7 @@ void Executor::bind() {
   works_.bind_waits(queues_);
   works_.bind_works(queues_);
   exchange_memory_.attach(queues_, memory_, options_.base_program != nullptr, watchers_);
-  if (!queues_.fed().empty()) memory_.clear();  // trying the work has overwritten it
+  if (!queues_.submitted().empty()) memory_.clear();  // trying the work has overwritten it
   works_.bind_stamps(queues_);
   late_probes_.set_clocks();
 }
@@ -175,7 +175,7 @@ void Executor::bind() {
 void Executor::start_threads() {
   try {
     blocking_.start();
-    feeder_.start();
+    submitter_.start();
   } catch (const Error&) {
     stop();
     throw;
@@ -188,28 +188,29 @@ Executor::~Executor() { stop(); }
 void Executor::stop() {
   steps_.end();
   blocking_.join();
-  feeder_.join();
+  submitter_.join();
   for (auto& queue : queues_.all())
     if (queue->asynchronous && steps_.started() > 0 && !queue->calls.empty())
       await(*queue, queue->last_ticket(steps_.started() - 1), steps_.started() - 1);
 }
 
-void Executor::start_step(Round round) { steps_.start(round); }
+void Executor::start_step(Iteration iteration) { steps_.start(iteration); }
 
 // Finishes a step: what goes wrong in the step behind it does not count as its own.
 std::optional<double> Executor::finish_step() {
-  const std::int64_t round = steps_.finish(), last = round + depth_;
-  PRUN_CHECK(last < steps_.started(), "step ", steps_.run(round).step, " goes on until another one begins");
+  const std::int64_t iteration = steps_.finish(), last = iteration + depth_;
+  PRUN_CHECK(last < steps_.started(), "step ", steps_.run(iteration).step,
+             " goes on until another one begins");
   bool done = true;
   for (auto& queue : queues_.all()) {
-    if (!queue->calls.empty()) await(*queue, queue->last_ticket_of_step(round), last);
-    done &= queue->is_done(round);
+    if (!queue->calls.empty()) await(*queue, queue->last_ticket_of_step(iteration), last);
+    done &= queue->is_done(iteration);
   }
   for (auto& queue : queues_.all())
     if (done ? queue->failed_by(last) : queue->has_failed()) raise(queue->status);
   late_probes_.report_progress();
-  late_probes_.report_step(round);
-  return exposed_communication(steps_.run(round).step);
+  late_probes_.report_step(iteration);
+  return exposed_communication(steps_.run(iteration).step);
 }
 
 std::optional<double> Executor::exposed_communication(std::int64_t step) {
@@ -220,7 +221,7 @@ std::optional<double> Executor::exposed_communication(std::int64_t step) {
   return watchers_.is_measured(step) ? std::optional(seconds) : std::nullopt;
 }
 
-void Executor::await(QueueRun& queue, std::uint64_t last, std::int64_t round) {
+void Executor::await(QueueRun& queue, std::uint64_t last, std::int64_t iteration) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   std::optional<WaitForDevice> wait;
@@ -229,7 +230,7 @@ void Executor::await(QueueRun& queue, std::uint64_t last, std::int64_t round) {
   while (queue.asynchronous && !queue.ticket.reached(last)) {
     Status status = queue.device.check(queue.handle);
     if (status.ok() && queue.comm.comm) status = queue.comm.comm->check(queue.comm.communicator);
-    if (!status.ok()) queues_.fail(queue, status, round);
+    if (!status.ok()) queues_.fail(queue, status, iteration);
     late_probes_.report_progress();
     if (!wait) wait.emplace(queue.device_text);
     wait->is_at(queues_.tickets_written() + (options_.saves ? options_.saves->progress() : 0));

@@ -2,7 +2,7 @@
 // wait, launch and signal, and neither allocate nor lock.
 //
 // Queues that block have a thread each (blocking_queues.hpp); those of an asynchronous device are filled by
-// one thread for all of them (queue_feeder.hpp). Who waits for whom:
+// one thread for all of them (queue_submitter.hpp). Who waits for whom:
 //
 //   waits \ for     blocking                      asynchronous
 //   blocking        the ticket, on its thread     the ticket, which the device writes, on its thread
@@ -16,7 +16,7 @@
 
 #include "execute/binding.hpp"
 #include "execute/blocking_queues.hpp"
-#include "execute/queue_feeder.hpp"
+#include "execute/queue_submitter.hpp"
 #include "execute/rank_queues.hpp"
 
 namespace prun {
@@ -90,10 +90,10 @@ class Executor {
   const PlanMemory& memory() const { return memory_; }
 
   // Lets the queues run step 0, 1, 2, ... in turn. At most Plan::staging_copies steps may be started and not
-  // finished: that many have staged values. `round` says where it stands in a row of steps that overlap, or
-  // of a text. Where steps overlap, depth() rounds behind a step's own, in which others are started or none,
-  // must be started before it is finished.
-  void start_step(Round round = Round::going_on);
+  // finished: that many have staged values. `iteration` says where it stands in a row of steps that overlap,
+  // or of a text. Where steps overlap, depth() iterations behind a step's own, in which others are started or
+  // none, must be started before it is finished.
+  void start_step(Iteration iteration = Iteration::going_on);
   std::int32_t depth() const { return depth_; }
   // Blocks the caller until the earliest step that is not finished is done; raises what went wrong in it.
   // Returns its exposed communication in seconds (sim/events.hpp), if that is measured and there is any
@@ -105,7 +105,7 @@ class Executor {
                                 const ExecutorOptions& options);
   void bind();
   void start_threads();
-  void await(QueueRun& queue, std::uint64_t last, std::int64_t round);
+  void await(QueueRun& queue, std::uint64_t last, std::int64_t iteration);
   std::optional<double> exposed_communication(std::int64_t step);
   void stop();
 
@@ -126,7 +126,7 @@ class Executor {
   LateProbes late_probes_;
   ExposedTimes exposed_times_;
   BlockingQueues blocking_;
-  QueueFeeder feeder_;
+  QueueSubmitter submitter_;
 };
 
 // ------------------------------------------------------------------- loopback

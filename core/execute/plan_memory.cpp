@@ -82,7 +82,7 @@ void PlanMemory::clear() const {
 }
 
 std::int64_t PlanMemory::persistent(Id value, std::int32_t instance) const {
-  return plan_.resolve(instance, plan_.home(value));
+  return plan_.resolve(instance, plan_.allocation(value));
 }
 
 void PlanMemory::read(Id value, std::int32_t instance, std::int64_t first, std::span<std::byte> to) const {
@@ -114,7 +114,7 @@ std::byte* PlanMemory::staged(Id id, std::int64_t step, std::int64_t microbatch)
   PRUN_CHECK(program_.value(id).role == Role::staging, "value '", program_.value(id).name, "' is not staged");
   Call call;
   call.microbatch = static_cast<std::int32_t>(microbatch);
-  return at(plan_.resolve(call, plan_.home(id), plan_.side_of(step)));
+  return at(plan_.resolve(call, plan_.allocation(id), plan_.side_of(step)));
 }
 
 namespace {

@@ -152,8 +152,8 @@ void RankQueues::create(const Devices& devices, const Counters& counters,
 namespace {
 
 void note_end(QueueRun& queue, const Call& call) {
-  if (call.behind == 0 || call.behind < queue.rounds_behind) return;
-  queue.rounds_behind = call.behind;
+  if (call.behind == 0 || call.behind < queue.iterations_behind) return;
+  queue.iterations_behind = call.behind;
   queue.last_behind = call.position;
 }
 
@@ -171,7 +171,7 @@ void RankQueues::bind(Binding& binding) {
   }
   for (const Call& call : plan_.calls) {
     QueueRun& queue = (*this)[call.queue];
-    if (queue.asynchronous) fed_.emplace_back(&queue, &queue.calls[call.position]);
+    if (queue.asynchronous) submitted_.emplace_back(&queue, &queue.calls[call.position]);
   }
 }
 

@@ -133,7 +133,8 @@ struct BoundSide {
   const std::vector<BoundWork>* works = nullptr;  // one work of all launches, or one of each
   bool is_done_later = false;                     // a call behind this one does its work
   QueueEvent event = nullptr;                     // event, if an asynchronous queue waits for the call
-  // An asynchronous queue notes these: as QueueFeeder needs them, and at the edges of waits that are counted.
+  // An asynchronous queue notes these: as QueueSubmitter needs them, and at the edges of waits that are
+  // counted.
   std::vector<Stamp> stamps, edges;
 };
 
@@ -169,8 +170,9 @@ struct QueueRun {
   QueueComm comm;
   Staging* staging = nullptr;  // set if the comm plugin needs it
   Numbered<BoundCall> calls;
-  // These give the last call of a step, if that comes so many rounds after its own; position -1: it does not.
-  std::int32_t last_behind = -1, rounds_behind = 0;
+  // These give the last call of a step, if that comes so many iterations after its own; position -1: it does
+  // not.
+  std::int32_t last_behind = -1, iterations_behind = 0;
   // Works are kept by pieces, and by whether each launch is a work.
   std::map<std::pair<std::vector<const BoundPiece*>, bool>, std::vector<BoundWork>> works;
   Ticket ticket;
@@ -191,13 +193,13 @@ struct QueueRun {
   std::uint64_t ticket_of(std::int64_t step, std::int32_t position) const {
     return static_cast<std::uint64_t>(step * info.calls + position + 1);
   }
-  // Returns the last ticket of a round, which its last call hands out; the queue has calls.
-  std::uint64_t last_ticket(std::int64_t round) const {
-    return ticket_of(round, calls.back().call->position);
+  // Returns the last ticket of an iteration, which its last call hands out; the queue has calls.
+  std::uint64_t last_ticket(std::int64_t iteration) const {
+    return ticket_of(iteration, calls.back().call->position);
   }
-  // Returns the last ticket of the step that a round is of, which may end in a later round.
-  std::uint64_t last_ticket_of_step(std::int64_t round) const {
-    return last_behind >= 0 ? ticket_of(round + rounds_behind, last_behind) : last_ticket(round);
+  // Returns the last ticket of the step that an iteration is of, which may end in a later iteration.
+  std::uint64_t last_ticket_of_step(std::int64_t iteration) const {
+    return last_behind >= 0 ? ticket_of(iteration + iterations_behind, last_behind) : last_ticket(iteration);
   }
   // Says whether the step is done, also if no thread waits for its tickets any more.
   bool is_done(std::int64_t step) const {
@@ -219,20 +221,20 @@ class RankQueues {
   const Numbered<std::unique_ptr<QueueRun>>& all() const { return queues_; }
   QueueRun& operator[](std::int32_t queue) const { return *queues_[queue]; }
   // Returns the calls of asynchronous queues, in the order of the plan.
-  const std::vector<std::pair<QueueRun*, const BoundCall*>>& fed() const { return fed_; }
+  const std::vector<std::pair<QueueRun*, const BoundCall*>>& submitted() const { return submitted_; }
 
   // Counts the tickets of all queues: the number grows for as long as any of them advances.
   std::uint64_t tickets_written() const;
   bool have_failed() const;
   // Notes a failure: threads that wait for what an asynchronous queue has not done go on, and nothing of this
-  // step counts. When a device says that it has failed, its queue may be in an earlier step than its feeder,
-  // or in a later one than the host.
+  // step counts. When a device says that it has failed, its queue may be in an earlier step than its
+  // submitter, or in a later one than the host.
   void fail(QueueRun& queue, const Status& status, std::int64_t step);
 
  private:
   const Plan& plan_;
   Numbered<std::unique_ptr<QueueRun>> queues_;
-  std::vector<std::pair<QueueRun*, const BoundCall*>> fed_;
+  std::vector<std::pair<QueueRun*, const BoundCall*>> submitted_;
   std::mutex failing_;
 };
 

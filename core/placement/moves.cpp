@@ -202,7 +202,7 @@ void LeavingGradients::check_may_come_and_go(Id gradient) const {
     throw_error(ErrorCode::unsupported, "cannot offload the gradient of ", described(program_, gradient),
                 " after each microbatch: in a pipeline others are under way by then; take more stages, or "
                 "leave the pipeline out");
-  if (!rules_.side_by_side) return;
+  if (!rules_.interleaved) return;
   throw_error(ErrorCode::unsupported, "cannot offload the gradient of ", described(program_, gradient),
               " after each microbatch: with batch.interleave several are in a layer at a time; leave "
               "batch.interleave out");

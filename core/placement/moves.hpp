@@ -44,7 +44,7 @@ struct MoveRules {
   // Offloaded gradients stay until the end of the step; otherwise an update frees them.
   bool keep_gradients = true;
   // batch.interleave runs several microbatches through the layers together.
-  bool side_by_side = false;
+  bool interleaved = false;
 };
 
 class LeavingGradients {

@@ -89,17 +89,18 @@ std::int32_t Plan::save_read_of(const PersistentValue& value) const {
   return 0;
 }
 
-const Address& Plan::home(Id value) const {
-  const auto found = homes.find(value);
-  PRUN_CHECK(found != homes.end(), "value ", value, " has no home");
+const Address& Plan::allocation(Id value) const {
+  const auto found = allocations.find(value);
+  PRUN_CHECK(found != allocations.end(), "value ", value, " has no home");
   return found->second;
 }
 
-std::int64_t Plan::resolve(std::int32_t instance, const Address& home) const {
-  PRUN_CHECK(lasts(home.region), "what lies in ", name_of(home.region), " is not there from step to step");
+std::int64_t Plan::resolve(std::int32_t instance, const Address& allocation) const {
+  PRUN_CHECK(lasts(allocation.region), "what lies in ", name_of(allocation.region),
+             " is not there from step to step");
   Call call;
   call.instance = instance;
-  return resolve(call, home, 0);
+  return resolve(call, allocation, 0);
 }
 
 std::int64_t Plan::part_of(const Address& address) const {
@@ -150,7 +151,8 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
       return of_instance().base + call.carried_slot * of_instance().stride + address.offset;
     case IndexedBy::range:
       return (address.region == Region::runtime ? range.runtime : range.workspace) + address.offset;
-    case IndexedBy::lane: return range.scratch.base + call.slot * range.scratch.stride + address.offset;
+    case IndexedBy::interleaved:
+      return range.scratch.base + call.slot * range.scratch.stride + address.offset;
     case IndexedBy::input_slot:
       return layout.input.base + input_slot_of(call, side) * layout.input.stride + address.offset;
     case IndexedBy::microbatch:

@@ -61,17 +61,17 @@ enum class Region : std::uint8_t {
 
 // Which part of a call the address of a byte in a region depends on, besides the range.
 enum class IndexedBy : std::uint8_t {
-  nothing,     // no call uses the bytes
-  range,       // nothing else: all calls share them
-  lane,        // the microbatch's lane, with batch.interleave
-  instance,    // the layer; for gradients of overlapping steps, the step too
-  turn,        // the layer, and which of two buffers
-  slot,        // the layer, and the microbatch's slot
-  input_slot,  // the microbatch
-  carried,     // the layer, and the microbatch's slot of carried values
-  microbatch,  // the microbatch, and the staging buffer
-  side,        // the staging buffer
-  step,        // the step, of two that overlap
+  nothing,      // no call uses the bytes
+  range,        // nothing else: all calls share them
+  interleaved,  // its number among those interleaved, with batch.interleave
+  instance,     // the layer; for gradients of overlapping steps, the step too
+  turn,         // the layer, and which of two buffers
+  slot,         // the layer, and the microbatch's slot
+  input_slot,   // the microbatch
+  carried,      // the layer, and the microbatch's slot of carried values
+  microbatch,   // the microbatch, and the staging buffer
+  side,         // the staging buffer
+  step,         // the step, of two that overlap
 };
 
 struct RegionFacts {
@@ -113,7 +113,7 @@ inline constexpr RegionFacts region_table[] = {
      .name = "boundary gradients",
      .indexed_by = IndexedBy::slot,
      .is_handed_on = true},
-    {.region = Region::scratch, .name = "scratch", .indexed_by = IndexedBy::lane, .is_scratch = true},
+    {.region = Region::scratch, .name = "scratch", .indexed_by = IndexedBy::interleaved, .is_scratch = true},
     {.region = Region::gathered, .name = "gathered", .indexed_by = IndexedBy::instance},
     {.region = Region::unreduced, .name = "unreduced gradients", .indexed_by = IndexedBy::instance},
     {.region = Region::bucket, .name = "buckets", .indexed_by = IndexedBy::instance},
@@ -174,7 +174,7 @@ struct Layout {
     ByRegion<Numbered<Strided>> instances;
     std::int64_t runtime = 0, workspace = 0;
     Strided in_flight;  // strided by step
-    Strided scratch;    // strided by lane: a microbatch's slot, where several go side by side
+    Strided scratch;    // strided by slot, where microbatches are interleaved
 
     std::int64_t bytes() const { return memory.total(); }
   };
@@ -222,7 +222,7 @@ struct Address {
 
 // Addresses of values that outlive the function that writes them. All others are scratch, addressed in the
 // function's steps.
-using Homes = std::map<Id, Address>;
+using Allocations = std::map<Id, Address>;
 
 struct PlannedOperand {
   Id value = none;  // none if it is absent
@@ -327,17 +327,17 @@ struct Wait {
 // Position of an iteration in a row of steps: those that overlap, or those of a text. If steps overlap, an
 // iteration has the first calls of its step, and between them the last calls of earlier steps (Call::behind).
 // The first iterations of a row lack earlier steps, and in the last ones no step begins.
-struct Round {
+struct Iteration {
   static constexpr std::int32_t many = 255;
   std::int32_t before = many;  // iterations of its row before it, at most `many`
   std::int32_t ended = 0;  // 0 if a step begins in it; otherwise how many iterations ago the last one began
 
-  static const Round beginning, going_on, ending;
-  friend bool operator==(const Round&, const Round&) = default;
+  static const Iteration beginning, going_on, ending;
+  friend bool operator==(const Iteration&, const Iteration&) = default;
 };
-inline constexpr Round Round::beginning{0, 0};
-inline constexpr Round Round::going_on{many, 0};
-inline constexpr Round Round::ending{many, 1};
+inline constexpr Iteration Iteration::beginning{0, 0};
+inline constexpr Iteration Iteration::going_on{many, 0};
+inline constexpr Iteration Iteration::ending{many, 1};
 
 struct Call {
   std::int32_t function = 0;
@@ -351,13 +351,13 @@ struct Call {
   std::int32_t position = 0;  // in its queue
   std::int32_t behind = 0;    // how many steps earlier its step is
   // The call runs in iterations with so many before them; in others it only waits.
-  std::uint8_t from = 0, to = Round::many;
+  std::uint8_t from = 0, to = Iteration::many;
   // KernelArgs::first by step; empty if no sum begins with this call.
   std::vector<std::uint32_t> first;
 
   std::uint32_t first_of(std::size_t step) const { return first.empty() ? 0 : first[step]; }
-  bool runs_in(Round round) const {
-    return round.ended <= behind && from <= round.before && round.before <= to;
+  bool runs_in(Iteration iteration) const {
+    return iteration.ended <= behind && from <= iteration.before && iteration.before <= to;
   }
   std::vector<Wait> waits;
   // The call is left out if this one is done when its queue comes to it (FunctionKind::speculate).
@@ -413,7 +413,7 @@ struct Plan {
   std::int64_t microbatches = 1;
   std::int64_t input_slots = 2;
   std::int64_t carried_slots = 0;  // most microbatches with carried values here
-  std::int64_t lanes = 1;          // microbatches that go through the layers side by side
+  std::int64_t interleave = 1;     // microbatches that go through the layers side by side
   bool overlaps = false;           // a step begins before the one before it ends
   // These count the copies of memory that exist because steps overlap: of what is staged (inputs and numbers
   // too), of slots, of boundaries from another rank, of gradients. A step uses copy number step % n.
@@ -423,7 +423,7 @@ struct Plan {
   // steps that follow it. Empty: a save is read while no step runs.
   Numbered<SaveRead> save_reads;
   Layout layout;
-  Homes homes;
+  Allocations allocations;
   // The rank's position on each axis. Ranks with the same plan differ only in this.
   std::vector<std::int64_t> coordinates;
   std::vector<std::int64_t> extents;  // of the axes
@@ -441,10 +441,10 @@ struct Plan {
   std::int64_t part_of(const Address& address) const;
   std::int64_t parts_of(const Address& address) const;
   // Throws for a value that only a function has.
-  const Address& home(Id value) const;
+  const Address& allocation(Id value) const;
   // Returns which copy of what is staged a step uses, its side.
   int side_of(std::int64_t step) const { return static_cast<int>(step % staging_copies); }
-  // Returns the side of a call's step; `side` is that of the step that the round is of.
+  // Returns the side of a call's step; `side` is that of the step that the iteration is of.
   int side_of(const Call& call, int side) const {
     return (side + staging_copies - call.behind % staging_copies) % staging_copies;
   }
@@ -452,8 +452,8 @@ struct Plan {
   std::int32_t depth() const;
   // Returns the address for a call; `side` is that of the iteration's step.
   std::int64_t resolve(const Call& call, const Address& address, int side) const;
-  // Resolves a home that belongs to no microbatch.
-  std::int64_t resolve(std::int32_t instance, const Address& home) const;
+  // Resolves an allocation that belongs to no microbatch.
+  std::int64_t resolve(std::int32_t instance, const Address& allocation) const;
   // Returns the read of a save that has a value; 0 if there are none.
   std::int32_t save_read_of(const PersistentValue& value) const;
   // Returns the input slot of a call's microbatch, which is of a step of that side.
@@ -463,7 +463,7 @@ struct Plan {
   // of passes.
   std::int64_t turn_of(std::int32_t instance, std::int32_t slot) const {
     const bool alone = chunks.size() + 1 >= instances.size();
-    const std::int64_t before_the_next = lanes > 1 ? lanes : microbatches;
+    const std::int64_t before_the_next = interleave > 1 ? interleave : microbatches;
     return (instance * (alone ? before_the_next : 1) + slot) % 2;
   }
 };

@@ -155,10 +155,10 @@ Work vertical_work(const Program& program, std::int64_t microbatches) {
   return work_by_instance(program, microbatches, static_cast<std::int32_t>(microbatches));
 }
 
-Work side_by_side_work(const Program& program, std::int64_t microbatches, std::int32_t lanes) {
-  PRUN_CHECK(microbatches % lanes == 0, microbatches, " microbatches in ", lanes, " lanes");
-  Work work = work_by_instance(program, microbatches, lanes);
-  work.lanes = lanes;
+Work interleaved_work(const Program& program, std::int64_t microbatches, std::int32_t interleave) {
+  PRUN_CHECK(microbatches % interleave == 0, microbatches, " microbatches in ", interleave, " at a time");
+  Work work = work_by_instance(program, microbatches, interleave);
+  work.interleave = interleave;
   return work;
 }
 
@@ -208,7 +208,7 @@ void read_with_age(const Program& program, const Plan& plan, std::int64_t update
     for (PlannedOperand& operand : step.operands) {
       if (operand.value == none || program.value(operand.value).age == 0) continue;
       const Id version = program.as_before(program.value(operand.value).before_of, updates);
-      operand = {version, plan.home(version)};
+      operand = {version, plan.allocation(version)};
     }
 }
 

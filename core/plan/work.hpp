@@ -53,8 +53,8 @@ struct Work {
   Numbered<ChunkWork> chunks;
   std::vector<ScheduleCall> calls;
   Period period;  // empty unless steps overlap
-  // Microbatches that go through the layers side by side: see order_side_by_side().
-  std::int32_t lanes = 1;
+  // Microbatches that go through the layers side by side: see order_interleaved().
+  std::int32_t interleave = 1;
   // The step runs ops of `periodic`.
   bool periodic = true;
 
@@ -65,9 +65,9 @@ struct Work {
 Work whole_work(const Program& program, std::int64_t microbatches);
 // All microbatches pass an instance before the next one, forward and back: each instance is a stage.
 Work vertical_work(const Program& program, std::int64_t microbatches);
-// So many microbatches pass an instance together before the next one, forward and back, each in a lane; then
+// So many microbatches pass an instance together before the next one, forward and back; then
 // the next so many.
-Work side_by_side_work(const Program& program, std::int64_t microbatches, std::int32_t lanes);
+Work interleaved_work(const Program& program, std::int64_t microbatches, std::int32_t interleave);
 // Returns the same work without backward.
 Work forward_work(Work work);
 

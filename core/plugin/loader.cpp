@@ -13,7 +13,7 @@
 #include <system_error>
 
 #include "base/sha256.hpp"
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 #include "plugin/note.hpp"
 #include "plugin/traits.hpp"
 #include "prun/error.hpp"

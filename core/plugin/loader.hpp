@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/durable_file.hpp"
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 #include "plugin/note.hpp"
 #include "prun/plugin.hpp"
 
@@ -98,14 +98,14 @@ class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
   const std::string& sha256() const;
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // Makes an object of the plugin behind its border; it keeps this record. The plugin reads its options here
-  // and not later. Throws the plugin's own Error under its name.
+  // Makes an object of the plugin with its calls guarded; it keeps this record. The plugin reads its options
+  // here and not later. Throws the plugin's own Error under its name.
   template <class Interface>
   std::shared_ptr<Interface> create(const OptionsApi& options) const {
     static_assert(!detail::kind_of<Interface>.empty(), "this is not the interface of a plugin kind");
     PRUN_CHECK(note_.kind == detail::kind_of<Interface>, describe(note_), " is not of kind ",
                detail::kind_of<Interface>);
-    return std::make_shared<Border<Interface>>(
+    return std::make_shared<GuardedPlugin<Interface>>(
         describe(note_), std::shared_ptr<Interface>(
                              static_cast<Interface*>(create_raw(options)),
                              [self = shared_from_this()](Interface* made) { self->destroy_raw(made); }));

@@ -1,4 +1,4 @@
-// This is the plugin's side of Program: every call is guarded, and nothing is thrown across the border.
+// This is the plugin's side of Program: every call is guarded, and nothing is thrown across the ABI.
 #include <algorithm>
 
 #include "program/passes.hpp"

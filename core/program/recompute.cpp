@@ -315,10 +315,10 @@ namespace {
 
 // Sums over all repetitions of the segments that leave the choice to the planner.
 struct Total {
-  double kept = 0, price = 0;
+  double kept = 0, cost = 0;
 };
 
-// A byte moved counts as one FLOP, so that ops without FLOPs have a price too.
+// A byte moved counts as one FLOP, so that ops without FLOPs have a cost too.
 Total total_of(const Program& program, const RecomputeChoice& choice) {
   Total total;
   for (Id id = 0; id < program.segment_count(); ++id) {
@@ -326,7 +326,7 @@ Total total_of(const Program& program, const RecomputeChoice& choice) {
     if (!segment.recompute_to_fit) continue;
     const RecomputeEstimate estimate = estimate_recompute(program, id, choice);
     total.kept += segment.repeat * estimate.kept_bytes;
-    total.price += static_cast<double>(segment.repeat) * (estimate.cost.flops + estimate.cost.bytes);
+    total.cost += static_cast<double>(segment.repeat) * (estimate.cost.flops + estimate.cost.bytes);
   }
   return total;
 }
@@ -340,7 +340,7 @@ std::set<std::string> kinds_that_run_again(const Program& program) {
   return kinds;
 }
 
-// Returns the kind that frees most for its price on top of `choice`, or empty when none frees anything.
+// Returns the kind that frees most for its cost on top of `choice`, or empty when none frees anything.
 std::string best_next(const Program& program, const std::set<std::string>& kinds, RecomputeChoice choice) {
   const Total now = total_of(program, choice);
   std::string best;
@@ -349,7 +349,7 @@ std::string best_next(const Program& program, const std::set<std::string>& kinds
   for (const std::string& kind : kinds) {
     choice.op_kinds.back() = kind;
     const Total then = total_of(program, choice);
-    const double worth = (now.kept - then.kept) / std::max(1.0, then.price - now.price);
+    const double worth = (now.kept - then.kept) / std::max(1.0, then.cost - now.cost);
     if (worth > best_worth) {
       best = kind;
       best_worth = worth;

@@ -10,7 +10,7 @@
 //
 // Each function that reads such a value computes it itself, right before the first use there: a value that is
 // needed late in backward takes no memory before that, and none is kept from backward to a split
-// backward_weight. This has a price: with a split backward some ops run twice. What a function does for
+// backward_weight. This has a cost: with a split backward some ops run twice. What a function does for
 // itself as well, it does once.
 #pragma once
 

@@ -465,12 +465,13 @@ namespace {
 // Refuses a dimension in parts of parts that would have to be gathered before it is exchanged for another.
 void check_exchanged(const Program& program) {
   const Mesh& mesh = program.mesh();
-  for (const Split& wish : program.requests().exchanged)
+  for (const Split& requested : program.requests().exchanged)
     for (const Split& split : program.requests().splits) {
-      if (split.dim != wish.dim || split.axis <= wish.axis || mesh.extent(split.axis) == 1) continue;
-      const std::string other = mesh.name(split.axis), axis = mesh.name(wish.axis);
-      throw_error(ErrorCode::bad_input, "cannot split ", wish.dim.view(), " over axis '", axis, "': axis '",
-                  other, "' splits them too and is named after it in [mesh]; ",
+      if (split.dim != requested.dim || split.axis <= requested.axis || mesh.extent(split.axis) == 1)
+        continue;
+      const std::string other = mesh.name(split.axis), axis = mesh.name(requested.axis);
+      throw_error(ErrorCode::bad_input, "cannot split ", requested.dim.view(), " over axis '", axis,
+                  "': axis '", other, "' splits them too and is named after it in [mesh]; ",
                   split.scope == SplitScope::ops ? "give the ranks of both to one of them"
                                                  : detail::concat("name '", other, "' first"));
     }

@@ -265,8 +265,8 @@ struct SegmentData {
   std::int32_t device_of(FunctionKind kind) const { return devices[static_cast<std::size_t>(kind)]; }
 };
 
-// Describes a result of a segment that ops of all segments behind it may read: its home is one for all of
-// them. Each adds to the gradient in its backward, which only the value's own segment reads.
+// Describes a result of a segment that ops of all segments behind it may read: its allocation is one for all
+// of them. Each adds to the gradient in its backward, which only the value's own segment reads.
 struct CarriedValue {
   Id value = none;
   Id gradient = none;  // none if the program has no backward, or the value no gradient
@@ -346,7 +346,7 @@ class Program {
   void share_saved(Id segment, std::vector<SavedShare> shares);
   // Shows plugins only the functions that this device runs; without a device, all.
   void show_functions_of(std::optional<std::int32_t> device) { shown_ = device; }
-  // Sets how the model maps foreign weights.
+  // Sets how the model maps Hugging Face weights.
   void set_foreign_weights(ForeignWeights weights);
   // Adds a change of low rank, or refuses what is none.
   void add_low_rank(const LowRank& change);

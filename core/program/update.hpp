@@ -1,17 +1,14 @@
-// States what passes need to know of updates: the form of an optimizer's ops, and averages of weights as
-// state of the optimizer. Example: AdamW with an average has three states for each parameter.
+// States what passes need to know of updates: the form of an optimizer's ops. Example: the update of a
+// weight by AdamW is one op and two states, and that of another weight has the same form.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "program/step_program.hpp"
-#include "prun/optimizer.hpp"
 
 namespace prun {
 
-// ------------------------------------------------------------------- update form
 // Describes the update of a parameter independently of the value it updates: by this, edits that strategies
 // made to one update are found, and made to another that stands in for it or beside it.
 
@@ -43,30 +40,5 @@ void check_scaled_updates(const Program& program);
 void carry_edits(Program& program, Id parameter, const Update& edited, const Update& fresh);
 // Carries attributes alone, where `fresh` has no exchanges yet, and may do without those of `edited`.
 void carry_attributes(Program& program, Id parameter, const Update& edited, const Update& fresh);
-
-// ------------------------------------------------------------------- averaged optimizer
-// This optimizer wraps another one and keeps, beside its state, an average of the weights that it makes. The
-// average is a state like its moments, so all that is done to those is done to it: parts, tiers, saves,
-// layouts.
-
-// This is the name of the state, and the end of its tensor's name in checkpoints.
-inline constexpr const char* average_state = "average";
-
-class AveragedOptimizer final : public OptimizerInterface {
- public:
-  AveragedOptimizer(std::shared_ptr<OptimizerInterface> optimizer, double decay)
-      : optimizer_(std::move(optimizer)), decay_(decay) {}
-
-  Status states(Array<Text>* names) noexcept override;
-  Status states_of(const ParameterShape& parameter, Array<StateSpec>* states) noexcept override;
-  Status update(const ProgramApi* api, void* program, Id segment,
-                const UpdateContext& context) noexcept override;
-
- private:
-  std::shared_ptr<OptimizerInterface> optimizer_;
-  double decay_;
-  std::vector<Text> names_;
-  std::vector<StateSpec> specs_;
-};
 
 }  // namespace prun

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/machine.hpp"
-#include "estimate/prices.hpp"
+#include "estimate/cost_model.hpp"
 #include "prun/comm.hpp"
 #include "prun/op.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "base/narrow.hpp"
 #include "estimate/costs_file.hpp"
-#include "estimate/table_prices.hpp"
+#include "estimate/table_cost_model.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/assemble/recipe_checks.hpp"
@@ -31,12 +31,12 @@ Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
                    Numbered<std::string> devices, const Machine& here, const SimulateOptions& options,
                    Numbered<bool> on_host) {
   const bool has_host = !on_host.empty();
-  TablePrices prices(table, std::move(devices), std::move(on_host));
-  // Simulate first: prices know which rates they used only afterwards.
-  Prediction prediction{simulate(ranks, prices, with_steps_for(ranks, options)), prices.exchanges_alone(),
-                        prices.notes()};
-  prediction.range = prices.range();
-  if (has_host && prices.host_bandwidth() > 0) prediction.host_bandwidth = prices.host_bandwidth();
+  TableCostModel cost_model(table, std::move(devices), std::move(on_host));
+  // Simulate first: the cost model knows which rates it used only afterwards.
+  Prediction prediction{simulate(ranks, cost_model, with_steps_for(ranks, options)),
+                        cost_model.exchanges_alone(), cost_model.notes()};
+  prediction.range = cost_model.range();
+  if (has_host && cost_model.host_bandwidth() > 0) prediction.host_bandwidth = cost_model.host_bandwidth();
   if (table.machine != here && !prediction.range)
     prediction.notes.push_back("figures of another machine: " + to_text(table.machine) + "; this is " +
                                to_text(here));
@@ -236,8 +236,8 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const Numbered<DriveRat
     SaveLoad& load = loads.emplace_back();
     for (const PersistentValue& value : read) {
       const auto bytes = static_cast<double>(program.local_bytes(value.value));
-      const Address& home = rank.plan->home(value.value);
-      const MemoryPlace place = rank.plan->layout.ranges[home.range].place;
+      const Address& allocation = rank.plan->allocation(value.value);
+      const MemoryPlace place = rank.plan->layout.ranges[allocation.range].place;
       load.bytes += bytes;
       load.seconds += bytes / (place.space == Space::disk ? drives.at(place.device).read : pace);
     }
@@ -261,7 +261,7 @@ struct DriveUse {
                saved = static_cast<double>(assembly.process_need().saved_bytes);
     for (const PersistentValue& one : on_drives(assembly)) {
       const auto size = static_cast<double>(assembly.program().local_bytes(one.value));
-      const DriveRates& rates = drives.at(plan.layout.ranges[plan.home(one.value).range].place.device);
+      const DriveRates& rates = drives.at(plan.layout.ranges[plan.allocation(one.value).range].place.device);
       bytes += size;
       read_seconds += ranks * size / rates.read;
       write_seconds = std::max(write_seconds, ranks * saved / rates.write);
@@ -274,7 +274,7 @@ struct DriveUse {
     std::set<PersistentValue> there;
     for (const HeldSlice& held : assembly.held_slices())
       for (const Id value : {held.value, held.rounded})
-        if (value != none && plan.layout.ranges[plan.home(value).range].place.space == Space::disk)
+        if (value != none && plan.layout.ranges[plan.allocation(value).range].place.space == Space::disk)
           there.insert({value, held.instance});
     return there;
   }
@@ -326,7 +326,9 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
     return ends_of_reads(loads_of(assembly, drives, rank),
                          {rate, assembly.process_need_of(rank.rank).save_bytes});
   };
-  options.fed = [&](const QueueInfo& queue) { return assembly.device_infos()[queue.device].asynchronous; };
+  options.submitted = [&](const QueueInfo& queue) {
+    return assembly.device_infos()[queue.device].asynchronous;
+  };
   save.simulation = predict_by(assembly, plugins, *table, options).simulation;
   const double by_drives =
       delay_by_drives(assembly, without, use, save.seconds, use.write_seconds + use.read_seconds);

@@ -29,7 +29,7 @@ struct Prediction {
   std::optional<double> host_bandwidth = {};  // bytes a second, if known
 };
 
-// `devices`: names of a rank's devices. `on_host`: see TablePrices. Throws not_found for figures that the
+// `devices`: names of a rank's devices. `on_host`: see TableCostModel. Throws not_found for figures that the
 // table lacks.
 Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
                    Numbered<std::string> devices, const Machine& here, const SimulateOptions& options = {},

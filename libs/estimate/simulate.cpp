@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/narrow.hpp"
-#include "estimate/prices.hpp"
+#include "estimate/cost_model.hpp"
 #include "plan/proof/deadlock.hpp"
 #include "plan/proof/lanes.hpp"
 #include "prun/error.hpp"
@@ -104,14 +104,14 @@ class CallCosts {
   using CoresOf = std::function<double(const QueueInfo&)>;
 
   // `overhead`: seconds added to each call. `cores_of`: see SimulateOptions.
-  CallCosts(Prices& prices, double overhead, CoresOf cores_of)
-      : prices_(prices), overhead_(overhead), cores_of_(std::move(cores_of)) {}
+  CallCosts(CostModel& cost_model, double overhead, CoresOf cores_of)
+      : cost_model_(cost_model), overhead_(overhead), cores_of_(std::move(cores_of)) {}
 
   // Needs a call that does not communicate. The reference stays valid.
   const CallCost& of(const SimulatedRank& rank, const Call& call);
 
  private:
-  Prices& prices_;
+  CostModel& cost_model_;
   const double overhead_;
   const CoresOf cores_of_;
   // By plan, function and piece: costs are the same for all layers and microbatches.
@@ -125,8 +125,8 @@ const CallCost& CallCosts::of(const SimulatedRank& rank, const Call& call) {
   cost.seconds = overhead_;
   if (cores_of_) cost.cores = cores_of_(rank.plan->queues[call.queue]);
   for (const PlannedStep& step : rank.plan->steps(call)) {
-    cost.seconds += prices_.kernel(*rank.program, step);
-    const Carried carried = prices_.carried(*rank.program, *rank.plan, step);
+    cost.seconds += cost_model_.kernel(*rank.program, step);
+    const Carried carried = cost_model_.carried(*rank.program, *rank.plan, step);
     cost.host_bytes += carried.host;
     cost.drive_bytes += carried.drives;
     if (carried.link >= 0) cost.links[carried.link] += carried.link_bytes;
@@ -183,12 +183,12 @@ class LaneClocks {
   }
 
   // Returns, by iteration, when its last lane ended; all calls have run.
-  Numbered<double> ends_of_rounds() const {
-    Numbered<double> ends(lanes_.rounds(), 0.0);
+  Numbered<double> ends_of_iterations() const {
+    Numbered<double> ends(lanes_.iterations(), 0.0);
     for (std::size_t lane = 0; lane < lanes_.count(); ++lane)
       if (const std::size_t calls = lanes_[lane].calls.size(); calls > 0)
-        for (std::size_t round = 0; round < ends.size(); ++round)
-          ends[round] = std::max(ends[round], clocks_[lane].ended[(round + 1) * calls - 1]);
+        for (std::size_t iteration = 0; iteration < ends.size(); ++iteration)
+          ends[iteration] = std::max(ends[iteration], clocks_[lane].ended[(iteration + 1) * calls - 1]);
     return ends;
   }
 
@@ -309,18 +309,18 @@ std::int64_t running_of(const RankClasses& ranks, const SimulateOptions& options
 
 class Simulator {
  public:
-  Simulator(std::span<const SimulatedRank> ranks, Prices& prices, const SimulateOptions& options)
-      : prices_(prices),
-        overheads_(prices.overheads()),
+  Simulator(std::span<const SimulatedRank> ranks, CostModel& cost_model, const SimulateOptions& options)
+      : cost_model_(cost_model),
+        overheads_(cost_model.overheads()),
         options_(options),
         ranks_(ranks),
         lanes_(ranks_, options.steps),
         clocks_(lanes_, running_of(ranks_, options)),
         exchanging_(ranks_.count()),
         channels_(ranks_, lanes_, options.ranks_of_host),
-        costs_(prices, overheads_.call, options.cores_of),
+        costs_(cost_model, overheads_.call, options.cores_of),
         carriers_(ranks_, costs_,
-                  {prices.host_bandwidth(), prices.drive_bandwidth(), options.cores_of_host,
+                  {cost_model.host_bandwidth(), cost_model.drive_bandwidth(), options.cores_of_host,
                    options.ranks_of_host}) {
     for (std::size_t rank = 0; rank < ranks_.count(); ++rank)
       result_.ranks.push_back({ranks_.first(rank).rank, ranks_.size(rank), ranks_.first(rank), {}, {}});
@@ -350,10 +350,11 @@ class Simulator {
     for (std::size_t read = 0; read < ends.size(); ++read)
       result_.ranks[rank].events.push_back(
           {saver, static_cast<std::int32_t>(read), -1, 0, read > 0 ? ends[read - 1] : 0.0, ends[read]});
-    double fed = 0;
+    double submitted = 0;
     for (const Call& call : plan.calls) {
       double until = call.save_read >= 0 ? ends[call.save_read] : 0;
-      if (options_.fed && options_.fed(plan.queues[call.queue])) until = fed = std::max(fed, until);
+      if (options_.submitted && options_.submitted(plan.queues[call.queue]))
+        until = submitted = std::max(submitted, until);
       clocks_[lanes_.of(rank, call.queue)].saved.push_back(until);
     }
   }
@@ -402,8 +403,8 @@ class Simulator {
     for (; lane.exchange < steps.size(); ++lane.exchange) {
       const std::optional<PlannedExchange>& exchange = steps[lane.exchange].exchange;
       PRUN_CHECK(exchange, "a kernel on a queue that communicates");
-      const auto seconds = [&](const Channels::Company& company) {
-        return seconds_of(lane, clock, *exchange, company);
+      const auto seconds = [&](const Channels::Participants& participants) {
+        return seconds_of(lane, clock, *exchange, participants);
       };
       if (!channels_.meet(number, *exchange, clock.now, seconds)) return false;
       if (clock.enqueued) exchanging_[lane.rank].emplace_back(channels_.met_at(number), clock.now);
@@ -413,14 +414,15 @@ class Simulator {
   }
 
   double seconds_of(const Lane& lane, const LaneClock& clock, const PlannedExchange& exchange,
-                    const Channels::Company& company) {
+                    const Channels::Participants& participants) {
     const std::string& queue = lanes_.info_of(lane).name;
-    const double seconds =
-        options_.exchange_delay + (company.far ? prices_.far_exchange(exchange, company.members, queue)
-                                               : prices_.exchange(exchange, company.members, queue));
+    const double seconds = options_.exchange_delay +
+                           (participants.far ? cost_model_.far_exchange(exchange, participants.members, queue)
+                                             : cost_model_.exchange(exchange, participants.members, queue));
     if (clock.enqueued && lane.exchange > 0)
-      return std::max(0.0, seconds - prices_.fixed(exchange, company.members));
-    return company.classes == 1 ? seconds + prices_.lateness(exchange, company.members, queue) : seconds;
+      return std::max(0.0, seconds - cost_model_.fixed(exchange, participants.members));
+    return participants.classes == 1 ? seconds + cost_model_.lateness(exchange, participants.members, queue)
+                                     : seconds;
   }
 
   // Returns true once a call is over. One that shares carriers ends when they let it.
@@ -478,7 +480,7 @@ class Simulator {
   }
 
   void finish() {
-    const Numbered<double> ends = clocks_.ends_of_rounds();
+    const Numbered<double> ends = clocks_.ends_of_iterations();
     result_.all_seconds = ends.back();
     const auto last = static_cast<std::size_t>(options_.steps) - 1;
     result_.step_seconds = ends[last] - (last > 0 ? ends[last - 1] : 0);
@@ -495,13 +497,13 @@ class Simulator {
   // step instead of simulated call by call, which would take many times as long for the same result.
   double slowed_by_exchanges(std::size_t number) const {
     const RankTimes& rank = result_.ranks[number];
-    const double share = prices_.share_beside_exchanges();
+    const double share = cost_model_.share_beside_exchanges();
     if (share >= 1) return 0;
     return (1 / share - 1) *
            seconds_beside(*rank.simulated.plan, rank.events, options_.steps - 1, exchanging_[number]);
   }
 
-  Prices& prices_;
+  CostModel& cost_model_;
   const Overheads overheads_;
   const SimulateOptions& options_;
   const RankClasses ranks_;
@@ -530,9 +532,10 @@ double Simulation::slowed_by_exchanges() const {
   return most;
 }
 
-Simulation simulate(std::span<const SimulatedRank> ranks, Prices& prices, const SimulateOptions& options) {
+Simulation simulate(std::span<const SimulatedRank> ranks, CostModel& cost_model,
+                    const SimulateOptions& options) {
   PRUN_CHECK(!ranks.empty() && options.steps > 0, ranks.size(), " ranks, ", options.steps, " steps");
-  return Simulator(ranks, prices, options).run();
+  return Simulator(ranks, cost_model, options).run();
 }
 
 }  // namespace prun

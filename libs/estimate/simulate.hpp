@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "estimate/prices.hpp"
+#include "estimate/cost_model.hpp"
 #include "plan/proof/events.hpp"
 #include "plan/proof/lanes.hpp"
 
@@ -38,7 +38,7 @@ struct SimulateOptions {
   // save.
   std::function<std::vector<double>(const SimulatedRank&)> save_reads = {};
   // Queues that one thread fills in plan order: a call that blocks delays those behind it. Empty: none.
-  std::function<bool(const QueueInfo&)> fed = {};
+  std::function<bool(const QueueInfo&)> submitted = {};
   // False: no update is speculative, as in the step behind one that is beyond the limit of the norm.
   bool speculates = true;
 };
@@ -71,7 +71,7 @@ struct Simulation {
 
 // Throws an Error of code hang if no queue can go on, naming ranks, queues and calls that wait for each
 // other. Programs and plans must outlive the result.
-Simulation simulate(std::span<const SimulatedRank> ranks, Prices& prices,
+Simulation simulate(std::span<const SimulatedRank> ranks, CostModel& cost_model,
                     const SimulateOptions& options = {});
 
 // ------------------------------------------------------------------- sharing

@@ -154,7 +154,7 @@ double factor_in(const JsonValue& root, std::int64_t rank) {
 
 }  // namespace
 
-ForeignMap adapter_map(const Program& program) {
+HuggingFaceMap adapter_map(const Program& program) {
   ForeignWeights listed;
   for (const std::vector<Changed>& parts : all_changed(program)) {
     const LowRankChange& change = *parts.front().change;

@@ -15,7 +15,7 @@ inline constexpr const char* adapter_config_name = "adapter_config.json";
 
 // Maps where `down` and `up` of each change are stored there. Throws unsupported if there is no change, or
 // one of a weight that the library has no matrix for.
-ForeignMap adapter_map(const Program& program);
+HuggingFaceMap adapter_map(const Program& program);
 
 // Writes the configuration; `base` says where the weights are that it is for, as far as that is known.
 std::string adapter_config_text(const Program& program, const std::string& base);

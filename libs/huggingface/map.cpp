@@ -14,7 +14,7 @@ class PieceReader {
  public:
   PieceReader(const Value& parameter, const ForeignTensorView& said) : parameter_(parameter), said_(said) {}
 
-  ForeignPiece read() {
+  HuggingFacePiece read() {
     const std::size_t rank = parameter_.dims.size();
     piece_.name = said_.name.view();
     piece_.first_layer = said_.first_layer;
@@ -73,28 +73,29 @@ class PieceReader {
 
   const Value& parameter_;
   const ForeignTensorView& said_;
-  ForeignPiece piece_;
+  HuggingFacePiece piece_;
 };
 
 // Joins pieces of one name, which are one tensor, in the order in which they are listed.
-void join(std::vector<ForeignPiece>& pieces) {
+void join(std::vector<HuggingFacePiece>& pieces) {
   std::map<std::string_view, std::int64_t> rows;
-  for (ForeignPiece& piece : pieces) {
+  for (HuggingFacePiece& piece : pieces) {
     if (piece.shape.empty()) continue;
     piece.row = rows[piece.name];
     rows[piece.name] += piece.shape.front();
   }
-  for (ForeignPiece& piece : pieces)
+  for (HuggingFacePiece& piece : pieces)
     if (!piece.shape.empty()) piece.shape.front() = rows.at(piece.name);
 }
 
-bool overlap(const ForeignPiece& a, const ForeignPiece& b) {
+bool overlap(const HuggingFacePiece& a, const HuggingFacePiece& b) {
   for (std::size_t d = 0; d < a.start.size(); ++d)
     if (a.start[d] >= b.start[d] + b.extent[d] || b.start[d] >= a.start[d] + a.extent[d]) return false;
   return true;
 }
 
-void check_covered(const std::string& name, const Value& parameter, const std::vector<ForeignPiece>& pieces) {
+void check_covered(const std::string& name, const Value& parameter,
+                   const std::vector<HuggingFacePiece>& pieces) {
   std::int64_t elements = 0;
   bool once = true;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -109,13 +110,13 @@ void check_covered(const std::string& name, const Value& parameter, const std::v
 
 }  // namespace
 
-std::string ForeignPiece::name_of(std::int64_t layer) const {
+std::string HuggingFacePiece::name_of(std::int64_t layer) const {
   const std::size_t star = name.find('*');
   if (star == std::string::npos) return name;
   return name.substr(0, star) + std::to_string(first_layer + layer) + name.substr(star + 1);
 }
 
-Extents ForeignPiece::strides() const {
+Extents HuggingFacePiece::strides() const {
   Extents strides(order.size());
   std::int64_t stride = 1;
   for (std::size_t i = order.size(); i-- > 0;) {
@@ -125,18 +126,18 @@ Extents ForeignPiece::strides() const {
   return strides;
 }
 
-ForeignMap::ForeignMap(const Program& program, ModelInterface& model) {
+HuggingFaceMap::HuggingFaceMap(const Program& program, ModelInterface& model) {
   ForeignWeightsView view{};
   raise(model.foreign_weights(&view));
   read(program, view, true);
 }
 
-ForeignMap::ForeignMap(const Program& program, const ForeignWeights& listed) {
+HuggingFaceMap::HuggingFaceMap(const Program& program, const ForeignWeights& listed) {
   read(program, KeptForeignWeights(listed).view(), false);
 }
 
 // `all` says that the list must have every parameter of the model's own.
-void ForeignMap::read(const Program& program, const ForeignWeightsView& view, bool all) {
+void HuggingFaceMap::read(const Program& program, const ForeignWeightsView& view, bool all) {
   for (const Text& prefix : view.prefixes) prefixes_.emplace_back(prefix.view());
   for (const Text& pattern : view.ignored) {
     const std::string_view name = pattern.view(), copy = name.substr(0, name.find('='));
@@ -149,7 +150,7 @@ void ForeignMap::read(const Program& program, const ForeignWeightsView& view, bo
     parameter.dims = parameter.tensor_dims();
     if (parameter.part) parameter.name = parameter.part->tensor;
     const std::string name = program.segment(parameter.segment).name + "." + parameter.name;
-    std::vector<ForeignPiece> pieces;
+    std::vector<HuggingFacePiece> pieces;
     for (const ForeignTensorView& said : view.tensors)
       if (said.parameter.view() == name) pieces.push_back(PieceReader(parameter, said).read());
     if (pieces.empty() && (!all || !parameter.added_by.empty())) continue;
@@ -177,7 +178,7 @@ bool matches_any(const auto& patterns, std::string_view name) {
 
 }  // namespace
 
-std::vector<std::string> ForeignMap::spellings(const std::string& name) const {
+std::vector<std::string> HuggingFaceMap::spellings(const std::string& name) const {
   std::vector<std::string> list = {name};
   const bool prefixed = !prefixes_.empty() && name.starts_with(prefixes_.front());
   for (std::size_t i = 1; prefixed && i < prefixes_.size(); ++i)
@@ -187,7 +188,7 @@ std::vector<std::string> ForeignMap::spellings(const std::string& name) const {
   return list;
 }
 
-bool ForeignMap::ignores(std::string_view name) const {
+bool HuggingFaceMap::ignores(std::string_view name) const {
   if (matches_any(ignored_, name) || matches_any(other_parts, name)) return true;
   for (const auto& part : text_parts)
     if (name.starts_with(part.held) &&

@@ -15,7 +15,7 @@ namespace prun {
 
 // Describes a tensor there, or part of its first dimension: it is a box of a parameter, whose dimensions have
 // another order.
-struct ForeignPiece {
+struct HuggingFacePiece {
   std::string name;  // * stands for the layer
   std::int64_t first_layer = 0;
   Extents shape;                   // shape of the whole tensor, as its file states it
@@ -30,16 +30,16 @@ struct ForeignPiece {
   std::int64_t offset() const { return row * (elements_of(shape) / shape.front()); }
 };
 
-class ForeignMap {
+class HuggingFaceMap {
  public:
   // Throws if the plugin's list does not give every element of each parameter once. The list need not have
   // what a strategy has added.
-  ForeignMap(const Program& program, ModelInterface& model);
+  HuggingFaceMap(const Program& program, ModelInterface& model);
   // Maps the parameters that a list names, and no others. The list is checked as a model's is.
-  ForeignMap(const Program& program, const ForeignWeights& listed);
+  HuggingFaceMap(const Program& program, const ForeignWeights& listed);
 
   bool has(Id parameter) const { return pieces_.count(parameter) != 0; }
-  const std::vector<ForeignPiece>& pieces(Id parameter) const { return pieces_.at(parameter); }
+  const std::vector<HuggingFacePiece>& pieces(Id parameter) const { return pieces_.at(parameter); }
   // Returns the names that a tensor may have, the first of them preferred.
   std::vector<std::string> spellings(const std::string& name) const;
   // Says whether a tensor is not part of the model.
@@ -50,7 +50,7 @@ class ForeignMap {
  private:
   void read(const Program& program, const ForeignWeightsView& view, bool all);
 
-  std::map<Id, std::vector<ForeignPiece>> pieces_;
+  std::map<Id, std::vector<HuggingFacePiece>> pieces_;
   std::vector<std::string> prefixes_, ignored_;
   std::vector<std::pair<std::string, std::string>> copies_;
 };

@@ -78,17 +78,17 @@ int CaughtSignals::take() {
 // Makes the environment of a rank: which rank it is, and where it meets the others.
 
 // Variables that other launchers have set for ranks would contradict this launch.
-constexpr const char* foreign_variables[] = {"RANK",
-                                             "WORLD_SIZE",
-                                             "LOCAL_RANK",
-                                             "LOCAL_WORLD_SIZE",
-                                             "SLURM_PROCID",
-                                             "SLURM_LOCALID",
-                                             "OMPI_COMM_WORLD_RANK",
-                                             "OMPI_COMM_WORLD_SIZE",
-                                             "PRUN_LAUNCHER",
-                                             "OMPI_COMM_WORLD_LOCAL_RANK",
-                                             "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr const char* launcher_variables[] = {"RANK",
+                                              "WORLD_SIZE",
+                                              "LOCAL_RANK",
+                                              "LOCAL_WORLD_SIZE",
+                                              "SLURM_PROCID",
+                                              "SLURM_LOCALID",
+                                              "OMPI_COMM_WORLD_RANK",
+                                              "OMPI_COMM_WORLD_SIZE",
+                                              "PRUN_LAUNCHER",
+                                              "OMPI_COMM_WORLD_LOCAL_RANK",
+                                              "OMPI_COMM_WORLD_LOCAL_SIZE"};
 
 std::map<std::string, std::string> own_environment() {
   std::map<std::string, std::string> variables;
@@ -107,7 +107,7 @@ std::map<std::string, std::string> own_environment() {
 std::vector<std::string> environment_of_rank(const LaunchOptions& options, int rank,
                                              const std::string& shared_folder, int socket, int record) {
   std::map<std::string, std::string> variables = own_environment();
-  for (const char* name : foreign_variables) variables.erase(name);
+  for (const char* name : launcher_variables) variables.erase(name);
   if (!shared_folder.empty())
     for (const std::string& name : options.shared_folder_variables)
       variables.try_emplace(name, shared_folder);

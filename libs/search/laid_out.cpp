@@ -92,9 +92,9 @@ LaidOutRecipe lay_out(const Recipe& recipe, PluginHost& plugins,
     return {with_layout(recipe, sets), ""};
   }
   TuneRequest request;
-  request.wish.ranks = rank ? rank->world : recipe.integer("run.ranks");
+  request.scope.ranks = rank ? rank->world : recipe.integer("run.ranks");
   request.why = false;
-  const std::int64_t ranks = ranks_to_tune(recipe, plugins, request.wish);
+  const std::int64_t ranks = ranks_to_tune(recipe, plugins, request.scope);
   if (std::optional<Recipe> before = as_before(recipe, plugins, ranks))
     return {*before, "layout as in the run that goes on"};
   const KnownCosts known = known_costs(costs);

@@ -182,14 +182,14 @@ bool comes_before(const SpacePart& a, const SpacePart& b) {
 
 class ChoiceReader {
  public:
-  OpenChoices read(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish, std::int64_t ranks) {
+  OpenChoices read(const Recipe& recipe, PluginHost& plugins, const TuneScope& scope, std::int64_t ranks) {
     open_.pads = recipe.flag("batch.pad");
-    read_batches(recipe, wish.most_batch);
+    read_batches(recipe, scope.most_batch);
     if (is_said(recipe.entry("batch.micro")) && recipe.integer("batch.micro") > 0)
       open_.said_micro = recipe.integer("batch.micro");
     add_recipe_parts(recipe, plugins);
-    add_others(plugins, wish.rounding);
-    keep_options(recipe, wish.rounding);
+    add_others(plugins, scope.rounding);
+    keep_options(recipe, scope.rounding);
     read_mesh(recipe);
     set_ranks(ranks);
     read_keys(recipe);
@@ -332,9 +332,9 @@ const std::vector<VariedOption>& varied_keys() {
   return keys;
 }
 
-OpenChoices open_choices(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish,
+OpenChoices open_choices(const Recipe& recipe, PluginHost& plugins, const TuneScope& scope,
                          std::int64_t ranks) {
-  return ChoiceReader().read(recipe, plugins, wish, ranks);
+  return ChoiceReader().read(recipe, plugins, scope, ranks);
 }
 
 }  // namespace prun

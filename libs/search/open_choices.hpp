@@ -71,7 +71,7 @@ struct Candidate {
 
 inline bool operator==(const Axis& a, const Axis& b) { return a.name == b.name && a.extent == b.extent; }
 
-struct TuneWish {
+struct TuneScope {
   std::int64_t ranks = 0;  // 0: ranks of the recipe's mesh, or run.ranks, or as many as the host has units
   std::int64_t hosts = 0;  // 0: the device says how many ranks a host has
   bool rounding = false;   // whether choices that round otherwise may be taken
@@ -107,6 +107,7 @@ struct OpenChoices {
 };
 
 // Throws bad_input if the ranks cannot be those of the given mesh.
-OpenChoices open_choices(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish, std::int64_t ranks);
+OpenChoices open_choices(const Recipe& recipe, PluginHost& plugins, const TuneScope& scope,
+                         std::int64_t ranks);
 
 }  // namespace prun

@@ -6,7 +6,7 @@
 #include "base/text.hpp"
 #include "estimate/forecast.hpp"
 #include "estimate/number_text.hpp"
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 #include "plugin/traits.hpp"
 #include "prun/data.hpp"
 #include "train/assemble/assembly.hpp"

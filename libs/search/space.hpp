@@ -67,8 +67,8 @@ std::vector<Candidate> moves_from(const Candidate& candidate, const OpenChoices&
 class TuneSpace {
  public:
   // Throws bad_input if the ranks cannot be those of the given mesh.
-  TuneSpace(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish, std::int64_t ranks)
-      : open_(open_choices(recipe, plugins, wish, ranks)) {}
+  TuneSpace(const Recipe& recipe, PluginHost& plugins, const TuneScope& scope, std::int64_t ranks)
+      : open_(open_choices(recipe, plugins, scope, ranks)) {}
 
   const std::vector<SpacePart>& parts() const { return open_.parts; }
   std::int64_t ranks() const { return open_.ranks; }

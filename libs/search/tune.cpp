@@ -200,7 +200,7 @@ class WhatIf {
   std::string ranks_text(std::int64_t ranks) const {
     constexpr std::size_t most = 8;
     try {
-      const TuneSpace space(recipe_, plugins_, request_.wish, ranks);
+      const TuneSpace space(recipe_, plugins_, request_.scope, ranks);
       std::vector<Candidate> starts = space.starts();
       for (Candidate& one : as_the_best(space)) starts.push_back(std::move(one));
       TrialBase other = base_;
@@ -258,13 +258,13 @@ std::vector<std::string> why(const Recipe& recipe, PluginHost& plugins, const Tr
   return lines;
 }
 
-std::int64_t ranks_of_a_host(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish,
+std::int64_t ranks_of_a_host(const Recipe& recipe, PluginHost& plugins, const TuneScope& scope,
                              std::int64_t ranks) {
-  if (wish.hosts > 0) {
-    if (ranks % wish.hosts != 0)
-      throw_error(ErrorCode::bad_input, ranks, " ranks cannot be shared out over ", wish.hosts,
+  if (scope.hosts > 0) {
+    if (ranks % scope.hosts != 0)
+      throw_error(ErrorCode::bad_input, ranks, " ranks cannot be shared out over ", scope.hosts,
                   " hosts, as many on each; change one of the two");
-    return ranks / wish.hosts;
+    return ranks / scope.hosts;
   }
   const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
   DeviceInfo info;
@@ -305,8 +305,8 @@ std::size_t threads_of(const TuneRequest& request) {
   return request.threads > 0 ? request.threads : static_cast<std::size_t>(this_machine().cores);
 }
 
-std::int64_t ranks_to_tune(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish) {
-  if (wish.ranks > 0) return wish.ranks;
+std::int64_t ranks_to_tune(const Recipe& recipe, PluginHost& plugins, const TuneScope& scope) {
+  if (scope.ranks > 0) return scope.ranks;
   if (const std::int64_t said = mesh_of(recipe).world(); said > 1) return said;
   const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
   DeviceInfo info;
@@ -342,9 +342,9 @@ TuneResult search(const Recipe& recipe, PluginHost& plugins, const CostTable& co
                   const TuneRequest& request) {
   const CostTable known = costs_of(recipe, plugins, costs);
   TuneResult result;
-  result.ranks = ranks_to_tune(recipe, plugins, request.wish);
-  result.ranks_of_host = ranks_of_a_host(recipe, plugins, request.wish, result.ranks);
-  const TuneSpace space(recipe, plugins, request.wish, result.ranks);
+  result.ranks = ranks_to_tune(recipe, plugins, request.scope);
+  result.ranks_of_host = ranks_of_a_host(recipe, plugins, request.scope, result.ranks);
+  const TuneSpace space(recipe, plugins, request.scope, result.ranks);
   result.left_out = space.left_out();
   const TrialBase base = base_of(recipe, plugins, known, result);
   search_space(space, base, request, result);

@@ -20,7 +20,7 @@ enum class TuneGoal : std::uint8_t {
 };
 
 struct TuneRequest {
-  TuneWish wish;
+  TuneScope scope;
   TuneGoal goal = TuneGoal::time;
   std::size_t shown = 10;
   std::size_t threads = 0;  // 0: as many threads as this process has cores
@@ -64,7 +64,7 @@ std::size_t threads_of(const TuneRequest& request);
 
 // Returns the ranks that a recipe is laid out for: the requested ones, those of run.ranks, those of its mesh,
 // or as many as the device has units here.
-std::int64_t ranks_to_tune(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish);
+std::int64_t ranks_to_tune(const Recipe& recipe, PluginHost& plugins, const TuneScope& scope);
 
 // Tunes a recipe that names its device. Throws bad_input if nothing fits, and says what was tried.
 TuneResult tune(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,

@@ -9,7 +9,7 @@
 #include "estimate/costs.hpp"
 #include "estimate/costs_file.hpp"
 #include "estimate/forecast.hpp"
-#include "estimate/table_prices.hpp"
+#include "estimate/table_cost_model.hpp"
 #include "plan/make/make_plan.hpp"
 #include "plan/pipeline/timing.hpp"
 #include "program/flops.hpp"
@@ -24,7 +24,7 @@ namespace {
 
 // ------------------------------------------------------------ outline costs
 
-// Estimates an outline of a plan at the prices of a table: seconds of a step, and bytes of a rank.
+// Estimates an outline of a plan by a cost table: seconds of a step, and bytes of a rank.
 struct OutlineCosts {
   double computed = 0;     // time of kernels alone, on the queue that computes
   double passes = 0;       // time of forward and backward of all microbatches, with their exchanges
@@ -40,12 +40,12 @@ bool is_pass(FunctionKind kind) {
 
 class OutlineReader {
  public:
-  OutlineReader(const Assembly& written, const PlanOutline& outline, Prices& prices,
+  OutlineReader(const Assembly& written, const PlanOutline& outline, CostModel& cost_model,
                 std::int64_t ranks_of_host)
       : written_(written),
         program_(written.program()),
         plan_(outline.plan),
-        prices_(prices),
+        cost_model_(cost_model),
         ranks_of_host_(ranks_of_host),
         microbatches_(static_cast<double>(written.batch().accumulate)) {
     for (const Bucket& bucket : program_.buckets()) {
@@ -107,9 +107,9 @@ class OutlineReader {
       if (step.exchange)
         seconds += exchange(*step.exchange, queue);
       else if (step.kernel)
-        seconds += prices_.kernel(program_, step);
+        seconds += cost_model_.kernel(program_, step);
     }
-    return seconds + prices_.overheads().call;
+    return seconds + cost_model_.overheads().call;
   }
 
   double exchange(const PlannedExchange& exchange, const QueueInfo& queue) {
@@ -117,14 +117,14 @@ class OutlineReader {
     const auto count = static_cast<std::int64_t>(members.size());
     const bool far =
         ranks_of_host_ > 0 && members.front() / ranks_of_host_ != members.back() / ranks_of_host_;
-    return far ? prices_.far_exchange(exchange, count, queue.name)
-               : prices_.exchange(exchange, count, queue.name);
+    return far ? cost_model_.far_exchange(exchange, count, queue.name)
+               : cost_model_.exchange(exchange, count, queue.name);
   }
 
   const Assembly& written_;
   const Program& program_;
   const Plan& plan_;
-  Prices& prices_;
+  CostModel& cost_model_;
   const std::int64_t ranks_of_host_;
   const double microbatches_;
   bool gathers_ = false, reduces_ = false;
@@ -154,9 +154,9 @@ std::int64_t bytes_of(const PlanOutline& outline, std::int64_t alive) {
 }
 
 // `alive` is the largest number of microbatches whose forward is done and whose backward is not.
-OutlineCosts costs_of(const Assembly& written, const PlanOutline& outline, Prices& prices,
+OutlineCosts costs_of(const Assembly& written, const PlanOutline& outline, CostModel& cost_model,
                       std::int64_t ranks_of_host, std::int64_t alive) {
-  OutlineCosts costs = OutlineReader(written, outline, prices, ranks_of_host).read();
+  OutlineCosts costs = OutlineReader(written, outline, cost_model, ranks_of_host).read();
   costs.bytes = bytes_of(outline, alive);
   return costs;
 }
@@ -180,7 +180,7 @@ struct PipelineShape {
 };
 PipelineShape shape_of(const Assembly& written) {
   const BatchArithmetic& batch = written.batch();
-  if (!written.pipeline()) return {0, batch.vertical ? batch.accumulate : batch.lanes};
+  if (!written.pipeline()) return {0, batch.vertical ? batch.accumulate : batch.interleave};
   const PipelineOrder& order = written.pipeline()->order;
   const PipelineTiming timing = time_schedule(order, {});
   const auto chunks = static_cast<std::int64_t>(order.shape.chunks);
@@ -224,12 +224,12 @@ std::int64_t Trial::limit_of(const Assembly& written) const {
 Estimate Trial::estimate_of(PlanMaker& maker, const PlannedChoice& choice) {
   const Assembly written = maker.write(choice);
   const std::optional<CostTable> stated = with_stated_drives(*base_.costs, written, plugins_);
-  TablePrices prices(stated ? *stated : *base_.costs, names_of_devices(written));
+  TableCostModel cost_model(stated ? *stated : *base_.costs, names_of_devices(written));
   const PipelineShape shape = shape_of(written);
   Estimate estimate{Fate::good, "", 0, 0, 0};
   double passes = 0, rest = 0, beside = 0;
   for (const PlanOutline& outline : maker.outlines(written)) {
-    const OutlineCosts costs = costs_of(written, outline, prices, base_.ranks_of_host, shape.alive);
+    const OutlineCosts costs = costs_of(written, outline, cost_model, base_.ranks_of_host, shape.alive);
     estimate.least = std::max({estimate.least, costs.computed, costs.beside});
     estimate.bytes = std::max(estimate.bytes, costs.bytes);
     passes = std::max(passes, costs.passes);
@@ -321,7 +321,7 @@ class PlanReader {
  public:
   PlanReader(const Program& program, const Plan& plan, const Numbered<std::string>& devices,
              const CostTable& costs)
-      : program_(program), plan_(plan), devices_(devices), costs_(costs), prices_(costs, devices) {}
+      : program_(program), plan_(plan), devices_(devices), costs_(costs), cost_model_(costs, devices) {}
 
   Unmeasured read() {
     for (const Call& call : plan_.calls) {
@@ -341,7 +341,7 @@ class PlanReader {
       const Op& op = program_.op(step.op);
       const ExactKey key{devices_.at(step.device), shape_key(*op.def, program_.local_shape(op))};
       if (costs_.exact.count(key) == 0) {
-        known->second = prices_.kernel(program_, step);
+        known->second = cost_model_.kernel(program_, step);
         shapes_.insert(key);
       }
     }
@@ -352,7 +352,7 @@ class PlanReader {
   const Plan& plan_;
   const Numbered<std::string>& devices_;
   const CostTable& costs_;
-  TablePrices prices_;
+  TableCostModel cost_model_;
   double seconds_ = 0;
   std::set<ExactKey> shapes_;
   std::map<const PlannedStep*, double> by_step_;

@@ -73,12 +73,14 @@ void share_activations(ProgramRef program, const Shares& shares, const Spaces& s
   for (std::size_t i = 1; i < segments.size(); ++i) segments[i].share_saved(saved);
 }
 
-Homes homes_of(Homes homes, const Spread& spread, const Shares& state_places, const Spaces& spaces) {
+RolePlaces stored_places_of(RolePlaces stored_places, const Spread& spread, const Shares& state_places,
+                            const Spaces& spaces) {
   for (const auto& [value, place] : spread.places())
-    if (const auto space = spaces.beside_device(place)) homes.of_whole[value] = *space;
-  homes.parts_lie_alike = spread.in_one_place();
-  if (homes.parts_lie_alike) homes.of_parts = spaces.beside_device(state_places.front().place);
-  return homes;
+    if (const auto space = spaces.beside_device(place)) stored_places.of_whole[value] = *space;
+  stored_places.parts_lie_alike = spread.in_one_place();
+  if (stored_places.parts_lie_alike)
+    stored_places.of_parts = spaces.beside_device(state_places.front().place);
+  return stored_places;
 }
 
 class Offload final : public Strategy {
@@ -97,14 +99,15 @@ class Offload final : public Strategy {
     for (const auto& [value, place] : spreads.frozen.places())
       if (const auto space = spaces.beside_device(place)) program.place(value, *space);
     if (state_stays) return;
-    UpdateHomes homes{
+    UpdatePlaces stored_places{
         {},
-        homes_of({Role::parameter, "parameters"}, spreads.parameters, state_places.parameters, spaces),
-        homes_of({Role::gradient, "gradients"}, spreads.gradients, state_places.gradients, spaces)};
+        stored_places_of({Role::parameter, "parameters"}, spreads.parameters, state_places.parameters,
+                         spaces),
+        stored_places_of({Role::gradient, "gradients"}, spreads.gradients, state_places.gradients, spaces)};
     for (const auto& [value, place] : spreads.states.places())
-      homes.states[value] = spaces.of_state(place, settings_.updated_here);
-    update_elsewhere(program, settings_.updated_here ? own_device : spaces.host(), homes, tiled);
-    for (const Homes* const of : {&homes.parameters, &homes.gradients})
+      stored_places.states[value] = spaces.of_state(place, settings_.updated_here);
+    update_elsewhere(program, settings_.updated_here ? own_device : spaces.host(), stored_places, tiled);
+    for (const RolePlaces* const of : {&stored_places.parameters, &stored_places.gradients})
       for (const auto& [value, place] : of->of_whole) program.place(value, place);
     if (settings_.speculate && !settings_.updated_here && program.step_context().norm_limit > 0)
       speculate_updates(program, spaces.host());

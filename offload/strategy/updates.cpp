@@ -16,8 +16,8 @@ constexpr std::size_t ahead = 3;  // number of tiles there at once: one arrives,
 // Moves the updates of one program, and brings them what they need.
 class UpdatesElsewhere {
  public:
-  UpdatesElsewhere(ProgramRef program, std::int32_t device, const UpdateHomes& homes, bool tiled)
-      : program_(program), device_(device), homes_(homes), users_(program), tiled_(tiled) {}
+  UpdatesElsewhere(ProgramRef program, std::int32_t device, const UpdatePlaces& stored_places, bool tiled)
+      : program_(program), device_(device), stored_places_(stored_places), users_(program), tiled_(tiled) {}
 
   void run() {
     for (const Segment& segment : program_.segments())
@@ -69,14 +69,14 @@ class UpdatesElsewhere {
   // Returns where updates find what lies too far away for them.
   MemoryPlace at_hand() const { return {device_, device_ == own_device ? Space::device : Space::host}; }
 
-  bool is_state(Id value) const { return homes_.states.count(value) != 0; }
-  bool reaches(MemoryPlace home) const {
-    return device_ == own_device ? home == MemoryPlace{} : home.space == Space::host;
+  bool is_state(Id value) const { return stored_places_.states.count(value) != 0; }
+  bool reaches(MemoryPlace stored) const {
+    return device_ == own_device ? stored == MemoryPlace{} : stored.space == Space::host;
   }
-  // Returns the same for a home: drives reach only memory of the host's device, the recipe's device only
+  // Returns the same for a place: drives reach only memory of the host's device, the recipe's device only
   // pinned memory.
-  MemoryPlace at_hand(MemoryPlace home) const {
-    return device_ != own_device && home == MemoryPlace{} ? pinned : at_hand();
+  MemoryPlace at_hand(MemoryPlace stored) const {
+    return device_ != own_device && stored == MemoryPlace{} ? pinned : at_hand();
   }
 
   // Copies state first if updates do not reach it where it lies: that takes longest.
@@ -84,11 +84,11 @@ class UpdatesElsewhere {
     const std::vector<Id> operands = operands_of(program_.op(op));
     for (std::size_t i = 0; i < operands.size(); ++i) {
       if (!is_state(operands[i])) continue;
-      const MemoryPlace home = homes_.states.at(operands[i]);
-      program_.place(operands[i], home);
-      if (!reaches(home))
+      const MemoryPlace stored = stored_places_.states.at(operands[i]);
+      program_.place(operands[i], stored);
+      if (!reaches(stored))
         program_.replace_operand(op, static_cast<int>(i),
-                                 copied(segment, operands[i], first, at_hand(home), copies));
+                                 copied(segment, operands[i], first, at_hand(stored), copies));
     }
   }
 
@@ -110,18 +110,18 @@ class UpdatesElsewhere {
                 "update there (strategy offload, update = \"device\")");
   }
 
-  // Returns the home of a parameter or a gradient, whole or in parts.
-  std::optional<MemoryPlace> home_of(Id value) const {
+  // Returns the place of a parameter or a gradient, whole or in parts.
+  std::optional<MemoryPlace> stored_place_of(Id value) const {
     const ValueInfo info = program_.value(value);
     const bool is_parameter = info.role == Role::parameter || users_.updates_write(value);
-    const Homes& homes = is_parameter ? homes_.parameters : homes_.gradients;
-    if (info.role != homes.role && homes.parts_lie_alike) return homes.of_parts;
-    if (info.role != homes.role)
-      throw_error(ErrorCode::unsupported, "cannot place some of the ", homes.name,
-                  " elsewhere: ranks shard '", info.name.view(), "'; place all ", homes.name,
+    const RolePlaces& stored_places = is_parameter ? stored_places_.parameters : stored_places_.gradients;
+    if (info.role != stored_places.role && stored_places.parts_lie_alike) return stored_places.of_parts;
+    if (info.role != stored_places.role)
+      throw_error(ErrorCode::unsupported, "cannot place some of the ", stored_places.name,
+                  " elsewhere: ranks shard '", info.name.view(), "'; place all ", stored_places.name,
                   " in one memory, or leave strategy zero out");
-    const auto found = homes.of_whole.find(value);
-    return found == homes.of_whole.end() ? std::nullopt : std::optional(found->second);
+    const auto found = stored_places.of_whole.find(value);
+    return found == stored_places.of_whole.end() ? std::nullopt : std::optional(found->second);
   }
 
   void move_operands(const Segment& segment, Id op, Id first, std::map<Id, Id>& copies) {
@@ -131,9 +131,9 @@ class UpdatesElsewhere {
       const Role role = value == none ? Role::activation : program_.value(value).role;
       // The operand is left out, made by an update, or where it should be.
       if (role == Role::activation || is_state(value)) continue;
-      const std::optional<MemoryPlace> home = role == Role::runtime ? std::nullopt : home_of(value);
-      if (home == pinned) continue;
-      const MemoryPlace place = home ? at_hand() : pinned;
+      const std::optional<MemoryPlace> stored = role == Role::runtime ? std::nullopt : stored_place_of(value);
+      if (stored == pinned) continue;
+      const MemoryPlace place = stored ? at_hand() : pinned;
       program_.replace_operand(
           op, static_cast<int>(i),
           is_shared(value) ? shared(value) : copied(segment, value, first, place, copies));
@@ -177,7 +177,7 @@ class UpdatesElsewhere {
 
   ProgramRef program_;
   std::int32_t device_;
-  const UpdateHomes& homes_;
+  const UpdatePlaces& stored_places_;
   Users users_;
   bool tiled_;
   std::map<Id, Id> shared_;
@@ -185,8 +185,9 @@ class UpdatesElsewhere {
 
 }  // namespace
 
-void update_elsewhere(ProgramRef program, std::int32_t device, const UpdateHomes& homes, bool tiled) {
-  UpdatesElsewhere(program, device, homes, tiled).run();
+void update_elsewhere(ProgramRef program, std::int32_t device, const UpdatePlaces& stored_places,
+                      bool tiled) {
+  UpdatesElsewhere(program, device, stored_places, tiled).run();
 }
 
 }  // namespace prun

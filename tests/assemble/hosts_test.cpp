@@ -57,7 +57,7 @@ TEST(Hosts, DrivesOfAnotherMachineNeedNotBeHere) {
   EXPECT_THROW(planned("false"), Error);
 }
 
-TEST(Hosts, ExchangesBetweenThemHaveTheirOwnPrices) {
+TEST(Hosts, ExchangesBetweenThemHaveTheirOwnCosts) {
   const auto seconds = [](const std::string& units) {
     return predict_step(of_ranks_on(units), plugins(), costs()).simulation.step_seconds;
   };

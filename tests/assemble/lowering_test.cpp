@@ -90,11 +90,11 @@ TEST(Lowering, OnlyThePackedProjectionIsKept) {
   for (Id id : plain.unlowered().segment(2).ops(FunctionKind::forward)) {
     const Op& split = plain.unlowered().op(id);
     if (split.kind() != "split_heads") continue;
-    EXPECT_EQ(fused.plan().home(split.operands[0]).region, Region::slot);
-    EXPECT_EQ(plain.plan().homes.count(split.operands[0]), 0u);
+    EXPECT_EQ(fused.plan().allocation(split.operands[0]).region, Region::slot);
+    EXPECT_EQ(plain.plan().allocations.count(split.operands[0]), 0u);
     for (std::size_t i = 1; i < split.operands.size(); ++i) {
-      EXPECT_EQ(fused.plan().homes.count(split.operands[i]), 0u);
-      EXPECT_EQ(plain.plan().home(split.operands[i]).region, Region::slot);
+      EXPECT_EQ(fused.plan().allocations.count(split.operands[i]), 0u);
+      EXPECT_EQ(plain.plan().allocation(split.operands[i]).region, Region::slot);
     }
   }
   for (const FunctionKind kind : {FunctionKind::forward, FunctionKind::backward}) {

@@ -1,4 +1,4 @@
-// The cpu device through its plugin border, with fake kernels: options, memory, launches, tickets, pinning.
+// The cpu device through its plugin ABI, with fake kernels: options, memory, launches, tickets, pinning.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -299,7 +299,7 @@ TEST(CpuDevice, BlocksAndRefusesToBeUsedAsIfItDidNot) {
   EXPECT_TRUE(mentions(Error(status.code, std::string(status.message)), "blocking device"));
 }
 
-TEST(CpuDevice, AttachNamesAndPinsTheFeederUntilTheQueueGoes) {
+TEST(CpuDevice, AttachNamesAndPinsTheSubmitterUntilTheQueueGoes) {
   const std::vector<int> cores = usable_cores();
   std::thread([&] {
     Opened device({.threads = static_cast<std::int64_t>(cores.size())});
@@ -315,7 +315,7 @@ TEST(CpuDevice, AttachNamesAndPinsTheFeederUntilTheQueueGoes) {
   }).join();
 }
 
-std::vector<int> cores_of_feeder(Opened& device, Queue queue) {
+std::vector<int> cores_of_submitter(Opened& device, Queue queue) {
   std::vector<int> allowed;
   std::thread([&] {
     raise(device->attach(queue));
@@ -328,11 +328,12 @@ TEST(CpuDevice, PinsNoTwoQueuesToOneCore) {
   const std::vector<int> cores = usable_cores();
   Opened device({.threads = static_cast<std::int64_t>(cores.size())});
   const Queue first = device.create_queue("compute", true);
-  EXPECT_EQ(cores_of_feeder(device, first), std::vector<int>{cores[0]});
-  EXPECT_EQ(cores_of_feeder(device, device.create_queue("compute", true)), cores) << "no core is left for it";
+  EXPECT_EQ(cores_of_submitter(device, first), std::vector<int>{cores[0]});
+  EXPECT_EQ(cores_of_submitter(device, device.create_queue("compute", true)), cores)
+      << "no core is left for it";
   raise(device->destroy_queue(first));
-  EXPECT_EQ(cores_of_feeder(device, device.create_queue("compute", true)), std::vector<int>{cores[0]});
-  EXPECT_EQ(cores_of_feeder(device, device.create_queue("copy", false)), cores)
+  EXPECT_EQ(cores_of_submitter(device, device.create_queue("compute", true)), std::vector<int>{cores[0]});
+  EXPECT_EQ(cores_of_submitter(device, device.create_queue("copy", false)), cores)
       << "a copying queue is not pinned";
 }
 
@@ -343,7 +344,7 @@ TEST(CpuDevice, PinsOnlyAsManyThreadsAsThereAreCores) {
   if (threads > 1) sections.push_back({.threads = threads - 1});
   for (const Section& section : sections) {
     Opened device(section);
-    EXPECT_EQ(cores_of_feeder(device, device.create_queue("compute", true)), cores) << section.threads;
+    EXPECT_EQ(cores_of_submitter(device, device.create_queue("compute", true)), cores) << section.threads;
   }
 }
 
@@ -352,7 +353,7 @@ TEST(CpuDevice, RanksThatOutnumberCoresHaveAThreadEachAndAreNotPinned) {
   for (const std::int64_t threads : {std::int64_t{0}, static_cast<std::int64_t>(cores.size())}) {
     Opened device({.threads = threads, .local_ranks = 1 << 20});
     EXPECT_EQ(device.info().threads, threads > 0 ? threads : 1);
-    EXPECT_EQ(cores_of_feeder(device, device.create_queue("compute", true)), cores);
+    EXPECT_EQ(cores_of_submitter(device, device.create_queue("compute", true)), cores);
   }
 }
 

@@ -7,7 +7,7 @@
 #include "base/random.hpp"
 #include "estimate/costs_file.hpp"
 #include "estimate/forecast.hpp"
-#include "estimate/table_prices.hpp"
+#include "estimate/table_cost_model.hpp"
 #include "ops/registry.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"
@@ -159,16 +159,16 @@ TEST(CostFile, SaysInOneSentenceWhatIsWrong) {
   EXPECT_NE(problem(std::string(100, '[')).find("costs.json"), std::string::npos);
 }
 
-TEST(Prices, ExchangesOfADevicesOwnMemoryComeBeforeTheHosts) {
+TEST(CostModel, ExchangesOfADevicesOwnMemoryComeBeforeTheHosts) {
   CostTable table;
   table.exchanges[{CommKind::all_reduce, 2}] = {{{1024, 1.0}}};
   PlannedExchange exchange;
   exchange.kind = CommKind::all_reduce;
   exchange.count = 1;
-  EXPECT_EQ(TablePrices(table, {device}).exchange(exchange, 2, "dp"), 1.0);
+  EXPECT_EQ(TableCostModel(table, {device}).exchange(exchange, 2, "dp"), 1.0);
   table.exchanges[{CommKind::all_reduce, 2, device}] = {{{1024, 0.25}}};
-  EXPECT_EQ(TablePrices(table, {device}).exchange(exchange, 2, "dp"), 0.25);
-  EXPECT_EQ(TablePrices(table, {"another"}).exchange(exchange, 2, "dp"), 1.0);
+  EXPECT_EQ(TableCostModel(table, {device}).exchange(exchange, 2, "dp"), 0.25);
+  EXPECT_EQ(TableCostModel(table, {"another"}).exchange(exchange, 2, "dp"), 1.0);
 }
 
 // Any cut and any flipped letter: a table or a sentence, never anything else.
@@ -212,11 +212,11 @@ TEST(CostFile, AddsToWhatIsThereAndRefusesAnotherMachines) {
   }
 }
 
-// ---------------------------------------------------------------- prices
+// ---------------------------------------------------------------- cost model
 
-struct Priced {
-  explicit Priced(const CostTable& table, const std::vector<std::string>& sets = {})
-      : prices(table, {device}), assembly(tiny_recipe(sets), plugins()) {}
+struct Estimated {
+  explicit Estimated(const CostTable& table, const std::vector<std::string>& sets = {})
+      : cost_model(table, {device}), assembly(tiny_recipe(sets), plugins()) {}
 
   // The first step of that op.
   const PlannedStep& step(std::string_view kind) const {
@@ -229,16 +229,18 @@ struct Priced {
     return assembly.program().local_shape(assembly.program().op(step(kind).op));
   }
 
-  TablePrices prices;
+  TableCostModel cost_model;
   Assembly assembly;
 };
 
-TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
+TEST(CostModel, WhatWasMeasuredComesBeforeTheFormula) {
   CostTable table;
-  Priced priced(table);
-  const auto price = [&] { return priced.prices.kernel(priced.assembly.program(), priced.step("linear")); };
+  Estimated estimated(table);
+  const auto seconds_of_linear = [&] {
+    return estimated.cost_model.kernel(estimated.assembly.program(), estimated.step("linear"));
+  };
   try {
-    price();
+    seconds_of_linear();
     FAIL() << "a price from nowhere";
   } catch (const Error& error) {
     EXPECT_STREQ(
@@ -249,7 +251,7 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
   elsewhere.device = "NVIDIA H200";
   table.rates = {elsewhere};
   try {
-    price();
+    seconds_of_linear();
     FAIL() << "a price of another device";
   } catch (const Error& error) {
     EXPECT_NE(std::string_view(error.what())
@@ -259,7 +261,7 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
   }
   table.kernels[{"linear", DType::f32, "cpu: 1 thread, avx512"}] = {1, 0, 0};
   try {
-    price();
+    seconds_of_linear();
     FAIL() << "a price of another number of threads";
   } catch (const Error& error) {
     EXPECT_STREQ(
@@ -269,36 +271,38 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
   }
   table.kernels.clear();
   table.rates.clear();
-  const OpShape shape = priced.shape("linear");
+  const OpShape shape = estimated.shape("linear");
   table.kernels[{"linear", DType::f32, device}] = {1e-6, 1e-9, 0};
   OpCost cost;
-  raise(priced.assembly.program().op(priced.step("linear").op).def->cost(&shape, &cost));
+  raise(estimated.assembly.program().op(estimated.step("linear").op).def->cost(&shape, &cost));
   EXPECT_GT(cost.flops, 0);
-  EXPECT_DOUBLE_EQ(price(), 1e-6 + 1e-9 * cost.flops);
-  EXPECT_EQ(priced.prices.notes().size(), 1u);
-  const OpDef& linear = *priced.assembly.program().op(priced.step("linear").op).def;
+  EXPECT_DOUBLE_EQ(seconds_of_linear(), 1e-6 + 1e-9 * cost.flops);
+  EXPECT_EQ(estimated.cost_model.notes().size(), 1u);
+  const OpDef& linear = *estimated.assembly.program().op(estimated.step("linear").op).def;
   table.exact[{device, shape_key(linear, shape)}] = 0.5;
-  EXPECT_DOUBLE_EQ(price(), 0.5);
+  EXPECT_DOUBLE_EQ(seconds_of_linear(), 0.5);
 }
 
-// As a table that was measured on other models: what nobody measured is priced by the middle of what was.
-TEST(Prices, AnOpThatWasNotMeasuredIsPricedLikeOthers) {
+// As a table that was measured on other models: what was not measured is estimated by the median.
+TEST(CostModel, AnOpThatWasNotMeasuredIsEstimatedLikeOthers) {
   CostTable table;
-  Priced priced(table);
-  const auto price = [&] { return priced.prices.kernel(priced.assembly.program(), priced.step("linear")); };
+  Estimated estimated(table);
+  const auto seconds_of_linear = [&] {
+    return estimated.cost_model.kernel(estimated.assembly.program(), estimated.step("linear"));
+  };
   for (int i = 0; i < 5; ++i) {
     table.kernels[{"bytes" + std::to_string(i), DType::f32, device}] = {1e-6 * i, 0, 1e-9 * i};
     if (i < 3) table.kernels[{"flops" + std::to_string(i), DType::f32, device}] = {0, 1e-10 * (i + 1), 1};
     table.kernels[{"flops" + std::to_string(i), DType::bf16, device}] = {0, 1, 1};
   }
-  EXPECT_THROW(price(), Error) << "three ops with FLOPs are too few";
-  TablePrices enough(table, {device});
+  EXPECT_THROW(seconds_of_linear(), Error) << "three ops with FLOPs are too few";
+  TableCostModel enough(table, {device});
   table.kernels[{"flops3", DType::f32, device}] = {0, 4e-10, 1};
-  const OpShape shape = priced.shape("linear");
+  const OpShape shape = estimated.shape("linear");
   OpCost cost;
-  raise(priced.assembly.program().op(priced.step("linear").op).def->cost(&shape, &cost));
+  raise(estimated.assembly.program().op(estimated.step("linear").op).def->cost(&shape, &cost));
   const double fixed = 0;  // of five with 0 to 4e-6 and four with none
-  EXPECT_DOUBLE_EQ(enough.kernel(priced.assembly.program(), priced.step("linear")),
+  EXPECT_DOUBLE_EQ(enough.kernel(estimated.assembly.program(), estimated.step("linear")),
                    fixed + 3e-10 * cost.flops + 2e-9 * cost.bytes);
   ASSERT_EQ(enough.notes().size(), 1u);
   EXPECT_EQ(enough.notes().front(),
@@ -307,15 +311,17 @@ TEST(Prices, AnOpThatWasNotMeasuredIsPricedLikeOthers) {
 }
 
 // What was measured or is known of products in bf16 says nothing of those in fp8.
-TEST(Prices, ProductsInFp8HaveTheirOwn) {
+TEST(CostModel, ProductsInFp8HaveTheirOwn) {
   CostTable table;
-  const Priced wide(
+  const Estimated wide(
       table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128", "precision.matmul=fp8"});
-  TablePrices prices = wide.prices;
-  const auto price = [&] { return prices.kernel(wide.assembly.program(), wide.step("linear")); };
+  TableCostModel cost_model = wide.cost_model;
+  const auto seconds_of_linear = [&] {
+    return cost_model.kernel(wide.assembly.program(), wide.step("linear"));
+  };
   const auto refusal = [&]() -> std::string {
     try {
-      price();
+      seconds_of_linear();
     } catch (const Error& error) {
       return error.what();
     }
@@ -335,22 +341,22 @@ TEST(Prices, ProductsInFp8HaveTheirOwn) {
   EXPECT_NE(refusal().find("nobody knows what products in fp8 take"), std::string::npos) << refusal();
   table.rates.front().fp8_flops_per_second = 2e9;
   const double factors = static_cast<double>(shape.operand[0].bytes() + shape.operand[1].bytes());
-  EXPECT_DOUBLE_EQ(price(), cost.flops / 2e9 + 1.5 * factors / 1e12);
+  EXPECT_DOUBLE_EQ(seconds_of_linear(), cost.flops / 2e9 + 1.5 * factors / 1e12);
   table.rates.front().share_of = {{"linear", 0.5}};
-  EXPECT_DOUBLE_EQ(price(), cost.flops / 1e9 + 1.5 * factors / 1e12);
+  EXPECT_DOUBLE_EQ(seconds_of_linear(), cost.flops / 1e9 + 1.5 * factors / 1e12);
   table.kernels[{"linear in fp8", DType::f32, device}] = {0.25, 0, 0};
-  EXPECT_DOUBLE_EQ(price(), 0.25);
+  EXPECT_DOUBLE_EQ(seconds_of_linear(), 0.25);
   EXPECT_EQ(kernel_name(linear, shape), "linear in fp8");
-  const Priced ends(table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128",
-                            "precision.matmul=fp8", "precision.first_in_compute=1"});
-  TablePrices of_half = ends.prices;
+  const Estimated ends(table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128",
+                               "precision.matmul=fp8", "precision.first_in_compute=1"});
+  TableCostModel of_half = ends.cost_model;
   EXPECT_DOUBLE_EQ(of_half.kernel(ends.assembly.program(), ends.step("linear")),
                    0.5 * 0.25 + 0.5 * (1e-6 + 1e-9 * cost.flops));
   EXPECT_EQ(kernel_name(linear, ends.shape("linear")), "linear partly in fp8");
 }
 
 // Kernels of one shape take other times with a window than without.
-TEST(TablePrices, AttributesThatCameLaterTellShapesApart) {
+TEST(TableCostModel, AttributesThatCameLaterTellShapesApart) {
   const OpRegistry registry;
   const OpDef& attention = registry.find("attention");
   const Dim dims[] = {{"batch", 2}};
@@ -376,42 +382,42 @@ PlannedExchange all_reduce_of(std::int64_t count) {
   return exchange;
 }
 
-TEST(Prices, AnotherGroupSizeIsWorkedOutAndSaid) {
+TEST(CostModel, AnotherGroupSizeIsWorkedOutAndSaid) {
   const CostTable table = example();
-  TablePrices prices(table, {device});
+  TableCostModel cost_model(table, {device});
   PlannedExchange exchange = all_reduce_of(1 << 18);
-  EXPECT_DOUBLE_EQ(prices.exchange(exchange, 2, "dp"), 1e-3);
-  EXPECT_TRUE(prices.notes().empty());
+  EXPECT_DOUBLE_EQ(cost_model.exchange(exchange, 2, "dp"), 1e-3);
+  EXPECT_TRUE(cost_model.notes().empty());
   // Twice the rounds; three quarters of the bytes travel where half did.
-  EXPECT_DOUBLE_EQ(prices.exchange(exchange, 4, "dp"), 2e-5 + (1e-3 - 1e-5) * 1.5);
-  EXPECT_EQ(prices.notes(), std::vector<std::string>{"all_reduce among 4 worked out from 2 ranks"});
+  EXPECT_DOUBLE_EQ(cost_model.exchange(exchange, 4, "dp"), 2e-5 + (1e-3 - 1e-5) * 1.5);
+  EXPECT_EQ(cost_model.notes(), std::vector<std::string>{"all_reduce among 4 worked out from 2 ranks"});
   exchange.kind = CommKind::all_to_all;
-  EXPECT_THROW(prices.exchange(exchange, 2, "dp"), Error);
+  EXPECT_THROW(cost_model.exchange(exchange, 2, "dp"), Error);
 }
 
-TEST(Prices, TheFixedPartIsThatOfTheSmallestMeasured) {
+TEST(CostModel, TheFixedPartIsThatOfTheSmallestMeasured) {
   const CostTable table = example();
-  TablePrices prices(table, {device});
+  TableCostModel cost_model(table, {device});
   PlannedExchange exchange = all_reduce_of(1024);
-  EXPECT_DOUBLE_EQ(prices.fixed(exchange, 2), 1e-5);
-  EXPECT_DOUBLE_EQ(prices.fixed(exchange, 4), 2e-5);
-  EXPECT_DOUBLE_EQ(prices.fixed(exchange, 1), 0);
+  EXPECT_DOUBLE_EQ(cost_model.fixed(exchange, 2), 1e-5);
+  EXPECT_DOUBLE_EQ(cost_model.fixed(exchange, 4), 2e-5);
+  EXPECT_DOUBLE_EQ(cost_model.fixed(exchange, 1), 0);
   exchange.kind = CommKind::all_to_all;
-  EXPECT_DOUBLE_EQ(prices.fixed(exchange, 2), 0);
+  EXPECT_DOUBLE_EQ(cost_model.fixed(exchange, 2), 0);
 }
 
-TEST(Prices, WhatALayoutsOwnExchangesTookComesFirst) {
+TEST(CostModel, WhatALayoutsOwnExchangesTookComesFirst) {
   const CostTable table = example();
-  TablePrices prices(table, {device});
+  TableCostModel cost_model(table, {device});
   PlannedExchange exchange = all_reduce_of(1024);
-  EXPECT_DOUBLE_EQ(prices.exchange(exchange, 2, "dp"), 3e-5);
-  EXPECT_DOUBLE_EQ(prices.lateness(exchange, 2, "dp"), 7e-6);
+  EXPECT_DOUBLE_EQ(cost_model.exchange(exchange, 2, "dp"), 3e-5);
+  EXPECT_DOUBLE_EQ(cost_model.lateness(exchange, 2, "dp"), 7e-6);
   exchange.count = 1025;
-  EXPECT_NE(prices.exchange(exchange, 2, "dp"), 3e-5);
-  EXPECT_DOUBLE_EQ(prices.lateness(exchange, 2, "dp"), 0);
+  EXPECT_NE(cost_model.exchange(exchange, 2, "dp"), 3e-5);
+  EXPECT_DOUBLE_EQ(cost_model.lateness(exchange, 2, "dp"), 0);
 }
 
-TEST(Prices, ATableOfAnotherMachineIsSaid) {
+TEST(CostModel, ATableOfAnotherMachineIsSaid) {
   PlanBuilder builder;
   builder.exchange(builder.queue("dp", false, 0), CommKind::all_reduce, 2048);
   const Group both = group({0, 1});

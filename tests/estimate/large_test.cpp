@@ -11,7 +11,7 @@
 namespace prun::test::large_test {
 namespace {
 
-class UnitPrices final : public Prices {
+class UnitCostModel final : public CostModel {
  public:
   double kernel(const Program&, const PlannedStep&) override { return 1e-4; }
   double exchange(const PlannedExchange& exchange, std::int64_t, std::string_view) override {
@@ -27,9 +27,10 @@ void ends_in_virtual_time(const std::string& name, std::int64_t world, std::size
   const Recipe recipe = recipe_in_configs(name, {"device.plugin=cpu"});
   const Assembly assembly(recipe, plugins());
   ASSERT_EQ(assembly.mesh().world(), world);
-  UnitPrices prices;
-  const Simulation result = simulate(
-      all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); }), prices);
+  UnitCostModel cost_model;
+  const Simulation result =
+      simulate(all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); }),
+               cost_model);
   EXPECT_EQ(result.ranks.size(), stages);  // one rank of each stage stands for all of it
   EXPECT_GT(result.step_seconds, 0);
 }

@@ -10,7 +10,7 @@ namespace prun::test::overlap_test {
 namespace {
 
 // A layer's forward takes 1 unit, each half of its backward another, and all else nothing.
-class UnitPrices final : public FixedPrices {
+class UnitCostModel final : public FixedCostModel {
  public:
   double kernel(const Program& program, const PlannedStep& step) override {
     const Op& op = program.op(step.op);
@@ -32,9 +32,9 @@ Assembly assembly_of(const std::string& schedule, int ranks, int microbatches, c
 }
 
 Simulation simulated(const Assembly& assembly, std::int64_t steps) {
-  UnitPrices prices;
+  UnitCostModel cost_model;
   const auto plan_of = [&](int rank) -> const Plan& { return assembly.plan_of(rank); };
-  return simulate(all_ranks(assembly.program(), plan_of), prices, {steps, 2});
+  return simulate(all_ranks(assembly.program(), plan_of), cost_model, {steps, 2});
 }
 
 TEST(Overlap, NoRankIsIdleBetweenDrains) {
@@ -60,10 +60,10 @@ TEST(Overlap, NoRankIsIdleBetweenDrains) {
 // With exchanges that take time too, and whatever the host does: three steps say what many would.
 TEST(Overlap, TheLastOfThreeStepsIsAsAllThatFollow) {
   const Assembly assembly = assembly_of("2bw", 3, 5, "[2, 1, 2]");
-  FixedPrices prices;
+  FixedCostModel cost_model;
   const auto plan_of = [&](int rank) -> const Plan& { return assembly.plan_of(rank); };
   const auto seconds = [&](std::int64_t steps) {
-    return simulate(all_ranks(assembly.program(), plan_of), prices, {steps, 2}).step_seconds;
+    return simulate(all_ranks(assembly.program(), plan_of), cost_model, {steps, 2}).step_seconds;
   };
   EXPECT_DOUBLE_EQ(seconds(4), seconds(9));
 }

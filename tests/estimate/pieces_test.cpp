@@ -10,9 +10,9 @@ namespace prun::test::pieces_test {
 namespace {
 
 // Attention takes four seconds in all, and so does its gradient; keys and values of a layer a second each.
-class PricesOfAttention final : public Prices {
+class AttentionCostModel final : public CostModel {
  public:
-  explicit PricesOfAttention(int pieces) : pieces_(pieces) {}
+  explicit AttentionCostModel(int pieces) : pieces_(pieces) {}
 
   double kernel(const Program& program, const PlannedStep& step) override {
     return std::string_view(program.op(step.op).kind()).starts_with("attention_across") ? 4.0 / pieces_ : 0;
@@ -31,10 +31,10 @@ double step_of(int pieces) {
                                       "[mesh]\ncp = 2\n[[strategy]]\nplugin = 'context'\npieces = " +
                                           std::to_string(pieces) + "\n"),
                           plugins());
-  PricesOfAttention prices(pieces);
+  AttentionCostModel cost_model(pieces);
   return simulate(
              all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); }),
-             prices)
+             cost_model)
       .step_seconds;
 }
 

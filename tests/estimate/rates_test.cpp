@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "estimate/costs_file.hpp"
-#include "estimate/table_prices.hpp"
+#include "estimate/table_cost_model.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"
 
@@ -156,52 +156,52 @@ TEST(Rates, DrivesMayTakeNoTime) {
 
 TEST(Rates, ExchangesGoByLinksOfTheHostOrBetweenHosts) {
   const CostTable table = with_rates();
-  TablePrices prices(table, {"cuda: NVIDIA Z9"});
+  TableCostModel cost_model(table, {"cuda: NVIDIA Z9"});
   const PlannedExchange sum = exchange_of(CommKind::all_reduce, 1 << 20);
   const double bytes = 4.0 * (1 << 20);
-  EXPECT_DOUBLE_EQ(prices.exchange(sum, 2, "dp"), 2e-5 + bytes / 1e10);
-  EXPECT_DOUBLE_EQ(prices.far_exchange(sum, 2, "dp"), 2e-4 + bytes / 1e9);
-  EXPECT_DOUBLE_EQ(prices.fixed(sum, 2), 2e-5);
-  EXPECT_EQ(prices.range(), (std::pair<double, double>(0.5, 2)));
+  EXPECT_DOUBLE_EQ(cost_model.exchange(sum, 2, "dp"), 2e-5 + bytes / 1e10);
+  EXPECT_DOUBLE_EQ(cost_model.far_exchange(sum, 2, "dp"), 2e-4 + bytes / 1e9);
+  EXPECT_DOUBLE_EQ(cost_model.fixed(sum, 2), 2e-5);
+  EXPECT_EQ(cost_model.range(), (std::pair<double, double>(0.5, 2)));
   const CostTable twice = table.with_links(2);
-  TablePrices quicker(twice, {"cuda: NVIDIA Z9"});
+  TableCostModel quicker(twice, {"cuda: NVIDIA Z9"});
   EXPECT_DOUBLE_EQ(quicker.exchange(sum, 2, "dp"), 2e-5 + bytes / 2e10);
 }
 
 TEST(Rates, WhereNobodyKnowsWhatGoesBetweenHostsItIsAsOnOne) {
   CostTable table;
   table.exchanges[{CommKind::all_reduce, 2}] = {{{1024, 1e-5}, {1 << 20, 1e-3}}};
-  TablePrices prices(table, {"cpu"});
+  TableCostModel cost_model(table, {"cpu"});
   const PlannedExchange sum = exchange_of(CommKind::all_reduce, 1 << 18);
-  EXPECT_DOUBLE_EQ(prices.far_exchange(sum, 2, "dp"), prices.exchange(sum, 2, "dp"));
-  EXPECT_FALSE(prices.range());
+  EXPECT_DOUBLE_EQ(cost_model.far_exchange(sum, 2, "dp"), cost_model.exchange(sum, 2, "dp"));
+  EXPECT_FALSE(cost_model.range());
   const CostTable twice = table.with_links(2);
-  TablePrices quicker(twice, {"cpu"});
+  TableCostModel quicker(twice, {"cpu"});
   EXPECT_DOUBLE_EQ(quicker.exchange(sum, 2, "dp"), 1e-5 + (1e-3 - 1e-5) / 2);
 }
 
 // Curves measured between hosts price only such exchanges. A prediction without them has a note.
 TEST(Rates, CurvesBetweenHostsAreNotThoseOfOne) {
-  const auto note_of = [](const TablePrices& prices) {
-    for (const std::string& note : prices.notes())
+  const auto note_of = [](const TableCostModel& cost_model) {
+    for (const std::string& note : cost_model.notes())
       if (note.starts_with("exchanges between hosts as on one host")) return true;
     return false;
   };
   const PlannedExchange sum = exchange_of(CommKind::all_reduce, 1024 / 4);
   CostTable table;
   table.exchanges[{CommKind::all_reduce, 2}] = {{{1024, 1e-5}}};
-  TablePrices near(table, {"cpu"});
+  TableCostModel near(table, {"cpu"});
   EXPECT_DOUBLE_EQ(near.far_exchange(sum, 2, "dp"), 1e-5);
   EXPECT_TRUE(note_of(near));
   table.exchanges[{CommKind::all_reduce, 2, host_exchanges, true}] = {{{1024, 1e-3}}};
-  TablePrices both(table, {"cpu"});
+  TableCostModel both(table, {"cpu"});
   EXPECT_DOUBLE_EQ(both.far_exchange(sum, 2, "dp"), 1e-3);
   EXPECT_DOUBLE_EQ(both.exchange(sum, 2, "dp"), 1e-5);
   EXPECT_FALSE(note_of(both));
   // A device with rates between hosts has these, whatever links the hosts' memory.
   CostTable rated = with_rates();
   rated.exchanges = table.exchanges;
-  TablePrices gpu(rated, {"cuda: NVIDIA Z9"});
+  TableCostModel gpu(rated, {"cuda: NVIDIA Z9"});
   EXPECT_GT(gpu.far_exchange(sum, 2, "dp"), 1e-4);
   EXPECT_LT(gpu.far_exchange(sum, 2, "dp"), 1e-3);
 }
@@ -214,10 +214,10 @@ TEST(Rates, ASimulationKnowsWhichRanksShareAHost) {
   const std::vector<SimulatedRank> ranks = {builder.rank(0, {both}), builder.rank(1, {both})};
   const CostTable table = with_rates();
   const auto seconds = [&](std::int64_t ranks_of_host) {
-    TablePrices prices(table, {"NVIDIA Z9"});
+    TableCostModel cost_model(table, {"NVIDIA Z9"});
     SimulateOptions options;
     options.ranks_of_host = ranks_of_host;
-    return simulate(ranks, prices, options).step_seconds;
+    return simulate(ranks, cost_model, options).step_seconds;
   };
   EXPECT_GT(seconds(1), 5 * seconds(2));
   EXPECT_DOUBLE_EQ(seconds(2), seconds(0));

@@ -26,13 +26,13 @@ TEST(SimulatedSave, HoldsUpTheFirstWriterAlone) {
   plan.calls[1].save_read = 0;
   plan.save_reads.resize(1);
   rank.plan = &plan;
-  FixedPrices prices;
+  FixedCostModel cost_model;
   SimulateOptions options{2, 1};
-  const double without = simulate(std::vector{rank}, prices, options).all_seconds;
+  const double without = simulate(std::vector{rank}, cost_model, options).all_seconds;
   EXPECT_DOUBLE_EQ(without, 14);
   for (const auto& [save, delay] : std::map<double, double>{{3, 0}, {8, 3}}) {
     options.save_reads = [save](const SimulatedRank&) { return std::vector<double>{save}; };
-    const Simulation held = simulate(std::vector{rank}, prices, options);
+    const Simulation held = simulate(std::vector{rank}, cost_model, options);
     EXPECT_DOUBLE_EQ(held.all_seconds - without, delay);
     EXPECT_DOUBLE_EQ(held.ranks[0].times.busy[0], 7);
     const RankTrace trace = trace_of(*rank.program, plan, 0, held.ranks[0].events);

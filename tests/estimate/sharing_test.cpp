@@ -96,7 +96,7 @@ TEST(Sharing, NobodyBeginsInThePast) {
 // ---------------------------------------------------------------- in plans
 
 // A kernel's op is its time, and says what it moves.
-class MovingPrices final : public FixedPrices {
+class MovingCostModel final : public FixedCostModel {
  public:
   Carried carried(const Program&, const Plan&, const PlannedStep& step) override {
     const auto found = moved.find(step.op);
@@ -121,9 +121,9 @@ PlanBuilder two_queues(Id first, Id second) {
 
 TEST(SharedLinks, TwoCopiesOverOneTakeTwiceAsLong) {
   const PlanBuilder builder = two_queues(4, 4);
-  MovingPrices prices;
-  prices.moved[4] = {0, 8, 0};
-  const Simulation result = simulate(std::vector{builder.rank(0)}, prices, one_by_one);
+  MovingCostModel cost_model;
+  cost_model.moved[4] = {0, 8, 0};
+  const Simulation result = simulate(std::vector{builder.rank(0)}, cost_model, one_by_one);
   EXPECT_DOUBLE_EQ(result.step_seconds, 8);
   EXPECT_DOUBLE_EQ(result.ranks[0].times.busy[0], 8);
   EXPECT_DOUBLE_EQ(result.ranks[0].slowed, 4 + 4);
@@ -133,78 +133,78 @@ TEST(SharedLinks, TwoCopiesOverOneTakeTwiceAsLong) {
 // third.
 TEST(SharedLinks, AreAsFastAsTheFastestCopy) {
   const PlanBuilder builder = two_queues(4, 6);
-  MovingPrices prices;
-  prices.moved[4] = {0, 16, 0};
-  prices.moved[6] = {0, 12, 0};
-  const Simulation result = simulate(std::vector{builder.rank(0)}, prices, one_by_one);
+  MovingCostModel cost_model;
+  cost_model.moved[4] = {0, 16, 0};
+  cost_model.moved[6] = {0, 12, 0};
+  const Simulation result = simulate(std::vector{builder.rank(0)}, cost_model, one_by_one);
   EXPECT_DOUBLE_EQ(result.ranks[0].times.busy[0], 6);
   EXPECT_DOUBLE_EQ(result.step_seconds, 6 + 2);
 }
 
 TEST(SharedLinks, EachWayHasItsOwn) {
   const PlanBuilder builder = two_queues(4, 5);
-  MovingPrices prices;
-  prices.moved[4] = {0, 8, 0};
-  prices.moved[5] = {0, 10, 1};
-  const Simulation result = simulate(std::vector{builder.rank(0)}, prices, one_by_one);
+  MovingCostModel cost_model;
+  cost_model.moved[4] = {0, 8, 0};
+  cost_model.moved[5] = {0, 10, 1};
+  const Simulation result = simulate(std::vector{builder.rank(0)}, cost_model, one_by_one);
   EXPECT_DOUBLE_EQ(result.step_seconds, 5);
   EXPECT_DOUBLE_EQ(result.ranks[0].slowed, 0);
 }
 
 TEST(SharedMemory, AnUpdateAndACopyShareWhatItCarries) {
   const PlanBuilder builder = two_queues(10, 5);
-  MovingPrices prices;
-  prices.moved[10] = {80, 0, -1};
-  prices.moved[5] = {25, 25, 0};
-  prices.bandwidth = 10;
-  const Simulation result = simulate(std::vector{builder.rank(0)}, prices, one_by_one);
+  MovingCostModel cost_model;
+  cost_model.moved[10] = {80, 0, -1};
+  cost_model.moved[5] = {25, 25, 0};
+  cost_model.bandwidth = 10;
+  const Simulation result = simulate(std::vector{builder.rank(0)}, cost_model, one_by_one);
   // 13 a second are asked for: beside the update the copy takes 6.5 seconds, in which that does half of its
   // bytes, and the rest at 8 a second.
   EXPECT_DOUBLE_EQ(result.step_seconds, 6.5 + 5);
   EXPECT_DOUBLE_EQ(result.ranks[0].times.busy[1], 6.5);
   EXPECT_DOUBLE_EQ(result.ranks[0].host_bytes, 105);
   EXPECT_DOUBLE_EQ(result.ranks[0].slowed, 1.5 + 1.5);
-  prices.bandwidth = 0;
-  EXPECT_DOUBLE_EQ(simulate(std::vector{builder.rank(0)}, prices, one_by_one).step_seconds, 10);
+  cost_model.bandwidth = 0;
+  EXPECT_DOUBLE_EQ(simulate(std::vector{builder.rank(0)}, cost_model, one_by_one).step_seconds, 10);
 }
 
 // Each reads at 8 a second and writes at 8: a rank has both at once, and two share them.
 TEST(SharedDrives, RanksOfAHostShareBothWays) {
   const PlanBuilder builder = two_queues(4, 5);
-  MovingPrices prices;
-  prices.moved[4].drives = 32;
-  prices.moved[5].drives = 40;
-  prices.drives = 16;
+  MovingCostModel cost_model;
+  cost_model.moved[4].drives = 32;
+  cost_model.moved[5].drives = 40;
+  cost_model.drives = 16;
   const std::vector<SimulatedRank> one = {builder.rank(0)}, two = {builder.rank(0), builder.rank(1)};
-  EXPECT_DOUBLE_EQ(simulate(one, prices, one_by_one).step_seconds, 5);
+  EXPECT_DOUBLE_EQ(simulate(one, cost_model, one_by_one).step_seconds, 5);
   SimulateOptions on_hosts = one_by_one;
   on_hosts.ranks_of_host = 2;
   // Both read for 8 s, in which 4 s of each one's writing are done, and have the drive alone for the rest.
-  EXPECT_DOUBLE_EQ(simulate(two, prices, on_hosts).step_seconds, 8 + 1);
+  EXPECT_DOUBLE_EQ(simulate(two, cost_model, on_hosts).step_seconds, 8 + 1);
   on_hosts.ranks_of_host = 1;
-  EXPECT_DOUBLE_EQ(simulate(two, prices, on_hosts).step_seconds, 5);
+  EXPECT_DOUBLE_EQ(simulate(two, cost_model, on_hosts).step_seconds, 5);
 }
 
 // What is faster than was measured of the memory found caches: alone it takes its time.
 TEST(SharedMemory, NobodyIsHeldUpByItself) {
   const PlanBuilder builder = two_queues(10, 1);
-  MovingPrices prices;
-  prices.moved[10] = {800, 0, -1};
-  prices.bandwidth = 10;
-  EXPECT_DOUBLE_EQ(simulate(std::vector{builder.rank(0)}, prices, one_by_one).step_seconds, 10);
+  MovingCostModel cost_model;
+  cost_model.moved[10] = {800, 0, -1};
+  cost_model.bandwidth = 10;
+  EXPECT_DOUBLE_EQ(simulate(std::vector{builder.rank(0)}, cost_model, one_by_one).step_seconds, 10);
 }
 
 TEST(SharedMemory, IsThatOfAllRanksOfAHost) {
   const PlanBuilder builder = two_queues(10, 1);
-  MovingPrices prices;
-  prices.moved[10] = {80, 0, -1};
-  prices.bandwidth = 10;
+  MovingCostModel cost_model;
+  cost_model.moved[10] = {80, 0, -1};
+  cost_model.bandwidth = 10;
   std::vector<SimulatedRank> ranks;
   for (int rank = 0; rank < 4; ++rank) ranks.push_back(builder.rank(rank));
   SimulateOptions options = one_by_one;
   for (const auto& [of_host, seconds] : {std::pair{0, 32.0}, {2, 16.0}, {1, 10.0}}) {
     options.ranks_of_host = of_host;
-    const Simulation result = simulate(ranks, prices, options);
+    const Simulation result = simulate(ranks, cost_model, options);
     EXPECT_EQ(result.ranks.size(), 1u);
     EXPECT_DOUBLE_EQ(result.step_seconds, seconds) << of_host;
   }
@@ -213,21 +213,21 @@ TEST(SharedMemory, IsThatOfAllRanksOfAHost) {
 // Ranks of other plans are there as well, each as itself.
 TEST(SharedMemory, IsThatOfRanksThatDoOtherThings) {
   const PlanBuilder update = two_queues(10, 1), copy = two_queues(5, 1);
-  MovingPrices prices;
-  prices.moved[10] = {80, 0, -1};
-  prices.moved[5] = {25, 0, -1};
-  prices.bandwidth = 10;
+  MovingCostModel cost_model;
+  cost_model.moved[10] = {80, 0, -1};
+  cost_model.moved[5] = {25, 0, -1};
+  cost_model.bandwidth = 10;
   const std::vector<SimulatedRank> ranks = {update.rank(0), copy.rank(1)};
   SimulateOptions options{1, 1};
-  EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, 6.5 + 5);
+  EXPECT_DOUBLE_EQ(simulate(ranks, cost_model, options).step_seconds, 6.5 + 5);
   options.ranks_of_host = 1;
-  EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, 10);
+  EXPECT_DOUBLE_EQ(simulate(ranks, cost_model, options).step_seconds, 10);
 }
 
 // Four ranks that are alike compute on a core each, and copy without one.
 TEST(SharedCores, RanksTakeTurnsWhereThereAreTooFew) {
   const PlanBuilder builder = two_queues(10, 1);
-  MovingPrices prices;
+  MovingCostModel cost_model;
   std::vector<SimulatedRank> ranks;
   for (int rank = 0; rank < 4; ++rank) ranks.push_back(builder.rank(rank));
   SimulateOptions options = one_by_one;
@@ -235,18 +235,18 @@ TEST(SharedCores, RanksTakeTurnsWhereThereAreTooFew) {
   for (const auto& [cores, of_host, seconds] :
        {std::tuple{0.0, 0, 10.0}, {2.0, 0, 20.0}, {3.0, 0, 40.0 / 3}, {2.0, 2, 10.0}, {8.0, 0, 10.0}}) {
     options.cores_of_host = cores, options.ranks_of_host = of_host;
-    EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, seconds) << cores << " " << of_host;
+    EXPECT_DOUBLE_EQ(simulate(ranks, cost_model, options).step_seconds, seconds) << cores << " " << of_host;
   }
 }
 
 // The shorter one ends at 10, at half its speed; then the longer one has the core to itself.
 TEST(SharedCores, WhoComputesAloneHasAllOfThem) {
   const PlanBuilder longer = two_queues(10, 1), shorter = two_queues(5, 1);
-  MovingPrices prices;
+  MovingCostModel cost_model;
   SimulateOptions options{1, 1};
   options.cores_of_host = 1;
   options.cores_of = [](const QueueInfo& queue) { return queue.name == "one" ? 1.0 : 0.0; };
-  const Simulation result = simulate(std::vector{longer.rank(0), shorter.rank(1)}, prices, options);
+  const Simulation result = simulate(std::vector{longer.rank(0), shorter.rank(1)}, cost_model, options);
   EXPECT_DOUBLE_EQ(result.step_seconds, 15);
   EXPECT_DOUBLE_EQ(result.ranks[0].slowed, 5);
   EXPECT_DOUBLE_EQ(result.ranks[1].slowed, 5);
@@ -260,9 +260,9 @@ TEST(SharedMemory, WhoWaitsForWhatIsHeldUpWaitsLonger) {
   const Wait fetched = builder.kernel(in, 4);
   builder.kernel(more, 4);
   builder.kernel(compute, 3, {fetched});
-  MovingPrices prices;
-  prices.moved[4] = {0, 8, 0};
-  const Simulation result = simulate(std::vector{builder.rank(0)}, prices, one_by_one);
+  MovingCostModel cost_model;
+  cost_model.moved[4] = {0, 8, 0};
+  const Simulation result = simulate(std::vector{builder.rank(0)}, cost_model, one_by_one);
   EXPECT_DOUBLE_EQ(result.step_seconds, 8 + 3);
   EXPECT_DOUBLE_EQ(result.ranks[0].times.waiting[2], 8);
 }

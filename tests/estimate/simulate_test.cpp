@@ -17,8 +17,8 @@ using Kind = CommKind;
 const SimulateOptions one_by_one{3, 1};
 
 Simulation run(const std::vector<SimulatedRank>& ranks, const SimulateOptions& options = {}) {
-  FixedPrices prices;
-  return simulate(ranks, prices, options);
+  FixedCostModel cost_model;
+  return simulate(ranks, cost_model, options);
 }
 
 TEST(Simulate, ASingleQueueIsTheSumOfItsCalls) {
@@ -37,13 +37,13 @@ TEST(Simulate, CountsWhatTheExecutorAdds) {
   const Wait copied = builder.kernel(copy, 5);
   builder.kernel(compute, 1);
   builder.kernel(compute, 2, {copied});
-  FixedPrices prices;
-  prices.extra = {0.25, 0.5};
-  const Simulation result = simulate(std::vector{builder.rank(0)}, prices, one_by_one);
+  FixedCostModel cost_model;
+  cost_model.extra = {0.25, 0.5};
+  const Simulation result = simulate(std::vector{builder.rank(0)}, cost_model, one_by_one);
   EXPECT_DOUBLE_EQ(result.step_seconds, 5.25 + 0.5 + 2.25);
 }
 
-class LatePrices final : public FixedPrices {
+class LateCostModel final : public FixedCostModel {
  public:
   double lateness(const PlannedExchange&, std::int64_t members, std::string_view) override {
     return static_cast<double>(members);
@@ -61,17 +61,17 @@ TEST(Simulate, AddsLatenessWhereMembersAreAlike) {
     }
     const Group both = group({0, 1});
     const bool alike = of_the_second == 4;
-    LatePrices prices;
+    LateCostModel cost_model;
     return simulate(
                std::vector{first.rank(0, {nullptr, both}), (alike ? first : second).rank(1, {nullptr, both})},
-               prices, one_by_one)
+               cost_model, one_by_one)
         .step_seconds;
   };
   EXPECT_DOUBLE_EQ(step(4), 4 + 3 + 2);
   EXPECT_DOUBLE_EQ(step(6), 6 + 3);
 }
 
-class SlowBeside final : public FixedPrices {
+class SlowBeside final : public FixedCostModel {
  public:
   double share_beside_exchanges() override { return 0.5; }
 };
@@ -86,16 +86,16 @@ TEST(Simulate, KernelsAreSlowerBesideExchanges) {
   builder.kernel(compute, 1);
   builder.kernel(compute, 4, {summed});
   const std::vector<SimulatedRank> alone{builder.rank(0, {nullptr, group({0})})};
-  SlowBeside prices;
+  SlowBeside cost_model;
   SimulateOptions options = one_by_one;
-  EXPECT_DOUBLE_EQ(simulate(alone, prices, options).step_seconds, 2 + 3 + 4);
+  EXPECT_DOUBLE_EQ(simulate(alone, cost_model, options).step_seconds, 2 + 3 + 4);
   options.enqueued = [](const QueueInfo&) { return true; };
-  const Simulation slowed = simulate(alone, prices, options);
+  const Simulation slowed = simulate(alone, cost_model, options);
   EXPECT_DOUBLE_EQ(slowed.slowed_by_exchanges(), 2);
   EXPECT_DOUBLE_EQ(slowed.step_seconds, 2 + 3 + 4 + 2);
 }
 
-class FixedPart final : public FixedPrices {
+class FixedPart final : public FixedCostModel {
  public:
   double fixed(const PlannedExchange&, std::int64_t) override { return 2; }
   double lateness(const PlannedExchange&, std::int64_t, std::string_view) override { return 1; }
@@ -109,11 +109,11 @@ TEST(Simulate, ExchangesThatAreStartedTogetherTakeTheirFixedTimeOnce) {
   builder.exchanges(dp, Kind::reduce_scatter, {5, 4, 1});
   const Group both = group({0, 1});
   const std::vector<SimulatedRank> ranks = {builder.rank(0, {both}), builder.rank(1, {both})};
-  FixedPart prices;
+  FixedPart cost_model;
   SimulateOptions options = one_by_one;
-  EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, (5 + 1) + (4 + 1) + (1 + 1));
+  EXPECT_DOUBLE_EQ(simulate(ranks, cost_model, options).step_seconds, (5 + 1) + (4 + 1) + (1 + 1));
   options.enqueued = [](const QueueInfo& queue) { return queue.name == "dp"; };
-  EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, (5 + 1) + (4 - 2) + 0);
+  EXPECT_DOUBLE_EQ(simulate(ranks, cost_model, options).step_seconds, (5 + 1) + (4 - 2) + 0);
 }
 
 // Forward, then backward beside an exchange, then an update that needs it.
@@ -227,11 +227,11 @@ TEST(Simulate, TheLastOfThreeStepsIsAsAllThatFollow) {
   for (const Layout& layout : layouts()) {
     const Assembly assembly(tiny_recipe(with({"model.layers=4", "batch.micro=1"}, layout.sets), layout.text),
                             plugins());
-    FixedPrices prices;
+    FixedCostModel cost_model;
     const auto seconds = [&](std::int64_t steps, std::int64_t running) {
       return simulate(all_ranks(assembly.program(),
                                 [&](int rank) -> const Plan& { return assembly.plan_of(rank); }),
-                      prices, {steps, running})
+                      cost_model, {steps, running})
           .step_seconds;
     };
     EXPECT_DOUBLE_EQ(seconds(3, 2), seconds(8, 2)) << layout.name;
@@ -318,15 +318,15 @@ TEST(Simulate, FindsQueuesThatWaitForEachOther) {
 TEST(Simulate, RanksThatCannotBeToldApartCostOneRanksWork) {
   const auto begin = std::chrono::steady_clock::now();
   const Assembly many(tiny_recipe({"batch.global=16384"}, data_parallel(4096)), plugins());
-  FixedPrices prices, of_two;
+  FixedCostModel cost_model, of_two;
   const Simulation result =
-      simulate(all_ranks(many.program(), [&](int) -> const Plan& { return many.plan(); }), prices);
+      simulate(all_ranks(many.program(), [&](int) -> const Plan& { return many.plan(); }), cost_model);
   ASSERT_EQ(result.ranks.size(), 1u);
   EXPECT_EQ(result.ranks[0].alike, 4096);
   EXPECT_EQ(result.ranks[0].events.empty(), false);
   const Assembly two(tiny_recipe({"batch.global=8"}, data_parallel(2)), plugins());
   simulate(all_ranks(two.program(), [&](int) -> const Plan& { return two.plan(); }), of_two);
-  EXPECT_EQ(prices.asked, of_two.asked);
+  EXPECT_EQ(cost_model.asked, of_two.asked);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(1));
 }
 
@@ -367,7 +367,7 @@ TEST(Simulate, TellsApartWhatMustBe) {
 }
 
 // One rank of four has another plan: who shares a group with it is not like the others.
-TEST(Simulate, CompanyTellsRanksApart) {
+TEST(Simulate, GroupsDistinguishRanks) {
   PlanBuilder usual, other;
   for (PlanBuilder* builder : {&usual, &other})
     builder->exchange(builder->queue("dp", false, 0), Kind::all_reduce, 1);

@@ -50,9 +50,9 @@ void expect_nested(const JsonValue& trace) {
 
 TEST(Trace, OfASimulationParsesAndNests) {
   const Assembly assembly(tiny_recipe({"batch.global=16", "batch.micro=4"}, data_parallel(2)), plugins());
-  FixedPrices prices;
-  const Simulation simulation =
-      simulate(all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); }), prices);
+  FixedCostModel cost_model;
+  const Simulation simulation = simulate(
+      all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); }), cost_model);
   const std::vector<RankTrace> traces = {
       trace_of(assembly.program(), assembly.plan(), 0, simulation.ranks.at(0).events)};
   const std::string text = trace_json(traces);

@@ -14,7 +14,7 @@
 #include "estimate/forecast.hpp"
 #include "estimate/moved_bytes.hpp"
 #include "estimate/simulate.hpp"
-#include "estimate/table_prices.hpp"
+#include "estimate/table_cost_model.hpp"
 #include "inspect/report.hpp"
 #include "inspect/report_sections.hpp"
 #include "program/step.hpp"
@@ -577,9 +577,9 @@ TEST(Offload, ThePlanSaysWhatIsMoved) {
 
 // Seconds: a segment's gradients and parameters to the host 1, its parameters back 3, each pass through it 1,
 // its update as said; all else takes no time.
-class LinkPrices final : public Prices {
+class LinkCostModel final : public CostModel {
  public:
-  explicit LinkPrices(double update = 0) : update_(update) {}
+  explicit LinkCostModel(double update = 0) : update_(update) {}
   double kernel(const Program& program, const PlannedStep& step) override {
     const Op& op = program.op(step.op);
     if (op.segment == program.step_segment()) return 0;
@@ -610,11 +610,11 @@ class LinkPrices final : public Prices {
 };
 
 // Five steps of one rank, by these prices.
-Forecast forecast_by(Prices& prices, const Assembly& assembly, std::optional<double> host_rate = {}) {
+Forecast forecast_by(CostModel& cost_model, const Assembly& assembly, std::optional<double> host_rate = {}) {
   Forecast predicted;
   predicted.prediction =
       Prediction{simulate(all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); }),
-                          prices, {5}),
+                          cost_model, {5}),
                  false,
                  {},
                  {},
@@ -628,8 +628,8 @@ TEST(Offload, ThePlanSaysWhatOfTheLinksNothingHides) {
   const Assembly assembly(
       tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "model.tied=false"}, offloaded()),
       plugins());
-  LinkPrices prices;
-  Forecast predicted = forecast_by(prices, assembly);
+  LinkCostModel cost_model;
+  Forecast predicted = forecast_by(cost_model, assembly);
   EXPECT_NEAR(predicted.prediction->simulation.step_seconds, 4 + 4 + 10, 1e-9);
   const Links links = links_of(predicted.prediction->simulation.ranks.front());
   EXPECT_NEAR(links.to_host.busy, 4, 1e-9);
@@ -650,8 +650,8 @@ TEST(Offload, ALinkIsNotToBlameForWhatItWaitsForItself) {
   const Assembly assembly(
       tiny_recipe({"device.plugin=cpu-async", "precision.compute=bf16", "model.tied=false"}, offloaded()),
       plugins());
-  LinkPrices prices(5);
-  const Forecast predicted = forecast_by(prices, assembly);
+  LinkCostModel cost_model(5);
+  const Forecast predicted = forecast_by(cost_model, assembly);
   const RankTimes& rank = predicted.prediction->simulation.ranks.front();
   EXPECT_NEAR(rank.times.exposed_transfers, 9 + 4 + 4 + 4, 1e-9);
   const Links links = links_of(rank);
@@ -671,11 +671,11 @@ TEST(Offload, WhatPassesTheHostsMemoryIsCounted) {
         plugins());
     const Program& program = assembly.program();
     const CostTable table;
-    TablePrices prices(table, {"one", "other"}, {!own, true});
+    TableCostModel cost_model(table, {"one", "other"}, {!own, true});
     double host = 0, updated = 0, to_device = 0, to_host = 0;
     for (const Call& call : assembly.plan().calls)
       for (const PlannedStep& step : assembly.plan().steps(call)) {
-        const Carried carried = prices.carried(program, assembly.plan(), step);
+        const Carried carried = cost_model.carried(program, assembly.plan(), step);
         host += carried.host;
         if (step.kernel && !program.op(step.op).def->copies) updated += carried.host;
         if (carried.link == 0) to_device += carried.link_bytes;
@@ -736,8 +736,8 @@ TEST(Offload, APredictedStepTakesLongerWhereTheHostsMemoryCarriesLess) {
 
 TEST(Offload, ThePlanSaysWhatTheHostsMemoryHolds) {
   const Assembly assembly(tiny_recipe({"device.plugin=cpu-async"}, offloaded()), plugins());
-  LinkPrices prices;
-  Forecast predicted = forecast_by(prices, assembly, 2e9);
+  LinkCostModel cost_model;
+  Forecast predicted = forecast_by(cost_model, assembly, 2e9);
   predicted.prediction->simulation.ranks[0].host_bytes = 1 << 30;
   predicted.prediction->simulation.ranks[0].slowed = 0.25;
   const std::string text = offload_text(assembly, predicted);

@@ -12,7 +12,7 @@ namespace prun::test::offload_times_test {
 namespace {
 
 // Seconds: each way as long as an update, all else takes next to nothing but forward.
-class OffloadPrices final : public Prices {
+class OffloadCostModel final : public CostModel {
  public:
   double kernel(const Program& program, const PlannedStep& step) override {
     const Op& op = program.op(step.op);
@@ -25,7 +25,7 @@ class OffloadPrices final : public Prices {
 };
 
 // A copy takes less than a pass, and nothing else any time.
-class PassPrices : public Prices {
+class PassCostModel : public CostModel {
  public:
   double kernel(const Program& program, const PlannedStep& step) override {
     switch (program.op(step.op).function) {
@@ -40,12 +40,12 @@ class PassPrices : public Prices {
 };
 
 struct Timeline {
-  explicit Timeline(const Assembly& offloaded, std::unique_ptr<Prices> its_prices = nullptr)
+  explicit Timeline(const Assembly& offloaded, std::unique_ptr<CostModel> its_cost_model = nullptr)
       : assembly(offloaded),
-        prices(its_prices ? std::move(its_prices) : std::make_unique<OffloadPrices>()),
+        cost_model(its_cost_model ? std::move(its_cost_model) : std::make_unique<OffloadCostModel>()),
         simulation(
             simulate(all_ranks(offloaded.program(), [&](int) -> const Plan& { return assembly.plan(); }),
-                     *prices, {5})) {
+                     *cost_model, {5})) {
     for (const Call& call : assembly.plan().calls) calls[{call.queue, call.position}] = &call;
   }
 
@@ -68,7 +68,7 @@ struct Timeline {
   }
 
   const Assembly& assembly;
-  std::unique_ptr<Prices> prices;
+  std::unique_ptr<CostModel> cost_model;
   Simulation simulation;
   std::map<std::pair<std::int32_t, std::int32_t>, const Call*> calls;
 };
@@ -101,7 +101,7 @@ TEST_P(OffloadTimes, GradientsComeAndParametersGoWhileOthersAreUpdated) {
   }
 }
 
-// The feeder runs ahead: the first layers compute with their new parameters while the last are updated.
+// The submitter runs ahead: the first layers compute with their new parameters while the last are updated.
 TEST_P(OffloadTimes, TheNextForwardBeginsWhileLaterLayersAreUpdated) {
   const Assembly assembly(
       tiny_recipe(with({"model.layers=12", "precision.compute=bf16"}, GetParam().sets), offloaded()),
@@ -121,7 +121,7 @@ TEST_P(OffloadTimes, ParametersComeAndGradientsGoBesideThePasses) {
                        GetParam().sets),
                   offloaded(true, true)),
       plugins());
-  const Timeline timeline(assembly, std::make_unique<PassPrices>());
+  const Timeline timeline(assembly, std::make_unique<PassCostModel>());
   const std::vector<Event> fetched = timeline.of(FunctionKind::gather, "copy.in", 3),
                            left = timeline.of(FunctionKind::reduce, "copy.out", 3),
                            forward = timeline.of(FunctionKind::forward, "compute", 3),
@@ -137,7 +137,7 @@ TEST_P(OffloadTimes, ActivationsLeaveBesideForwardAndReturnBesideBackward) {
   const Assembly assembly(tiny_recipe(with({"model.layers=12", "batch.global=1"}, GetParam().sets),
                                       offloaded(false, false, true)),
                           plugins());
-  const Timeline timeline(assembly, std::make_unique<PassPrices>());
+  const Timeline timeline(assembly, std::make_unique<PassCostModel>());
   const std::vector<Event> left = timeline.of(FunctionKind::put_away, "copy.out", 3),
                            back = timeline.of(FunctionKind::bring_back, "copy.in", 3),
                            forward = timeline.of(FunctionKind::forward, "compute", 3),
@@ -162,7 +162,7 @@ Recipe updated_beside_backward(const Target& target, bool everything) {
 TEST_P(OffloadTimes, UpdatesRunBesideBackward) {
   for (const bool everything : {false, true}) {
     const Assembly assembly(updated_beside_backward(GetParam(), everything), plugins());
-    const Timeline timeline(assembly, std::make_unique<PassPrices>());
+    const Timeline timeline(assembly, std::make_unique<PassCostModel>());
     const std::vector<Event> updates = timeline.of(FunctionKind::update, "compute.1", 3),
                              backward = timeline.of(FunctionKind::backward, "compute", 3);
     ASSERT_EQ(updates.size(), 14u);
@@ -176,17 +176,17 @@ TEST_P(OffloadTimes, UpdatesRunBesideBackward) {
 }
 
 // Updates that take nearly as long as both passes: forward does not wait until they have caught up.
-class SlowUpdatePrices final : public PassPrices {
+class SlowUpdateCostModel final : public PassCostModel {
  public:
   double kernel(const Program& program, const PlannedStep& step) override {
-    return program.op(step.op).kind() == "adamw" ? 0.17 : PassPrices::kernel(program, step);
+    return program.op(step.op).kind() == "adamw" ? 0.17 : PassCostModel::kernel(program, step);
   }
 };
 
 TEST_P(OffloadTimes, UpdatesMayTakeAsLongAsBothPasses) {
   for (const bool everything : {false, true}) {
     const Assembly assembly(updated_beside_backward(GetParam(), everything), plugins());
-    const Timeline timeline(assembly, std::make_unique<SlowUpdatePrices>());
+    const Timeline timeline(assembly, std::make_unique<SlowUpdateCostModel>());
     const double passes = seconds_of(timeline.of(FunctionKind::forward, "compute", 3)) +
                           seconds_of(timeline.of(FunctionKind::backward, "compute", 3)),
                  updates = seconds_of(timeline.of(FunctionKind::update, "compute.1", 3)),
@@ -236,9 +236,9 @@ TEST_P(OffloadTimes, TensorsComeAndGoWhileOthersAreUpdated) {
 }
 
 // What a drive copies takes as long as it is large, and all else next to nothing.
-class DrivePrices final : public Prices {
+class DriveCostModel final : public CostModel {
  public:
-  explicit DrivePrices(const Assembly& assembly)
+  explicit DriveCostModel(const Assembly& assembly)
       : drive_(static_cast<std::int32_t>(assembly.devices().size()) - 1) {}
 
   double kernel(const Program&, const PlannedStep& step) override {
@@ -252,7 +252,7 @@ class DrivePrices final : public Prices {
 
 // Of a step, how much the drive reads, and how much it writes.
 std::vector<double> drive_at_work(const Assembly& assembly) {
-  const Timeline timeline(assembly, std::make_unique<DrivePrices>(assembly));
+  const Timeline timeline(assembly, std::make_unique<DriveCostModel>(assembly));
   std::vector<double> shares;
   for (const char* const queue : {"nvme.read", "nvme.write"})
     shares.push_back(seconds_of(timeline.of(FunctionKind::update, queue, 3)) /

@@ -18,10 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // Seconds of a kernel, by the op and whether the host's cores run it.
-using Price = double (*)(std::string_view op, bool on_host);
+using Cost = double (*)(std::string_view op, bool on_host);
 
 // A cost table for all ways to settle a recipe.
-fs::path costs_of(const Recipe& recipe, Price price) {
+fs::path costs_of(const Recipe& recipe, Cost cost) {
   CostTable table;
   table.machine = this_machine();
   for (const RecipeVariant& way : variants_of(recipe, plugins())) {
@@ -33,7 +33,7 @@ fs::path costs_of(const Recipe& recipe, Price price) {
         const DeviceInfo& device = assembly.device_infos()[static_cast<std::size_t>(step.device)];
         table.exact[{std::string(device.name.view()),
                      shape_key(*op.def, assembly.program().local_shape(op))}] =
-            price(op.kind(), device.host_memory);
+            cost(op.kind(), device.host_memory);
       }
   }
   const fs::path file = temporary_folder() / "costs.json";
@@ -55,11 +55,11 @@ const std::string update_left_open = offloaded() + "update = 'auto'\n";
 
 TEST(Quickest, UpdatesRunWhereAStepIsPredictedToTakeLessTime) {
   const Recipe recipe = tiny_recipe({"device.plugin=cpu-async"}, update_left_open);
-  for (const Price price : {slow_host, slow_device}) {
-    const fs::path costs = costs_of(recipe, price);
+  for (const Cost cost : {slow_host, slow_device}) {
+    const fs::path costs = costs_of(recipe, cost);
     const double host = seconds_of(recipe.with("strategy.0.update", "host"), costs),
                  device = seconds_of(recipe.with("strategy.0.update", "device"), costs);
-    EXPECT_EQ(price == slow_host, device < host);
+    EXPECT_EQ(cost == slow_host, device < host);
     const Quickest quickest = choose_quickest(recipe, plugins(), costs);
     EXPECT_EQ(quickest.recipe.text("strategy.0.update"), device < host ? "device" : "host");
     EXPECT_EQ(quickest.said, device < host

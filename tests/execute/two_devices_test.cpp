@@ -160,7 +160,7 @@ TEST(TwoDevices, WhatLastsLiesFirst) {
                        plugins());
   ASSERT_EQ(one.plan().layout.ranges.size(), other.plan().layout.ranges.size());
   const auto within = [](const Assembly& assembly, Id value, std::int32_t instance) {
-    const std::int64_t at = assembly.plan().resolve(instance, assembly.plan().home(value));
+    const std::int64_t at = assembly.plan().resolve(instance, assembly.plan().allocation(value));
     return at - assembly.plan().layout.find(at, 1)->begin;
   };
   one.each_parameter([&](Id id, std::int32_t instance) {
@@ -182,7 +182,7 @@ TEST(TwoDevices, KernelsAreTimedWhereAQueueDoesNotTakeAllOfACall) {
   EXPECT_GT(time_kernels(recipe, plugins(), 1).size(), 10u);
 }
 
-TEST(TwoDevices, KernelsArePricedByTheDeviceThatRunsThem) {
+TEST(TwoDevices, KernelsCostWhatTheDeviceThatRunsThemNeeds) {
   const Recipe recipe = tiny_recipe({"device.plugin=cpu-async"}, offloaded());
   std::map<std::string, std::set<std::string>> devices;
   for (const KernelTime& time : time_kernels(recipe, plugins(), 2)) {
@@ -212,7 +212,7 @@ TEST(TwoDevices, KernelsArePricedByTheDeviceThatRunsThem) {
 }
 
 // Other shares of the state go over the link than were measured: their copies are priced by their bytes.
-TEST(TwoDevices, CopiesOverALinkArePricedByWhatOthersTook) {
+TEST(TwoDevices, CopiesOverALinkCostWhatOthersTook) {
   const auto recipe = [](const char* state) {
     return tiny_recipe({"device.plugin=cpu-async"},
                        "[[strategy]]\nplugin = \"offload\"\noptimizer = \"" + std::string(state) + "\"\n");

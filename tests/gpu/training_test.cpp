@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "measure/kernel_bench.hpp"
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/tallies.hpp"

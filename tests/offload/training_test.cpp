@@ -132,7 +132,7 @@ TEST(Drives, StateThatRanksShareIsSaved) {
 // ---------------------------------------------------------------- what is under way at the same time
 
 // Seconds: a state's way to memory, all updates of an instance and the way back as long as each other.
-class DrivePrices final : public Prices {
+class DriveCostModel final : public CostModel {
  public:
   double kernel(const Program& program, const PlannedStep& step) override {
     const Op& op = program.op(step.op);
@@ -149,14 +149,14 @@ TEST(Drives, ReadWhileTheyWriteAndUpdatesRun) {
                                       offloaded_to_drives("/tmp")),
                           plugins());
   std::map<std::string, double> busy;
-  DrivePrices prices;
+  DriveCostModel cost_model;
   for (const Call& call : assembly.plan().calls)
     for (const PlannedStep& step : assembly.plan().steps(call))
       if (step.kernel)
         busy[assembly.plan().queues[static_cast<std::size_t>(call.queue)].name] +=
-            prices.kernel(assembly.program(), step);
+            cost_model.kernel(assembly.program(), step);
   const Simulation simulation = simulate(
-      all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); }), prices, {5});
+      all_ranks(assembly.program(), [&](int) -> const Plan& { return assembly.plan(); }), cost_model, {5});
   const double longest = std::max({busy.at("nvme.write"), busy.at("nvme.read"), busy.at("compute.1")});
   EXPECT_GT(busy.at("nvme.write"), 0.1);
   EXPECT_LT(simulation.step_seconds, longest * 1.4)

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/safetensors.hpp"
-#include "conform/interpreter.hpp"
 #include "ops/op_cases.hpp"
+#include "plugin_check/interpreter.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/safetensors.hpp"
-#include "conform/interpreter.hpp"
+#include "plugin_check/interpreter.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {

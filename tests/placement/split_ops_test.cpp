@@ -1,6 +1,6 @@
 // The LM head in ops that can be split computes what it did in one.
 #include "placement/split_ops.hpp"
-#include "conform/interpreter.hpp"
+#include "plugin_check/interpreter.hpp"
 
 #include <gtest/gtest.h>
 

@@ -26,8 +26,9 @@ struct Meetings {
   // When the exchange is over for the lane, which is there at `now`; -1: it is not yet.
   double meet(std::size_t lane, double now, double seconds = 10) {
     const PlannedStep& step = lanes.rank_of(lanes[lane]).plan->steps(lanes[lane].call())[0];
-    return channels.meet(lane, *step.exchange, now, [&](const Channels::Company&) { return seconds; }) ? now
-                                                                                                       : -1;
+    return channels.meet(lane, *step.exchange, now, [&](const Channels::Participants&) { return seconds; })
+               ? now
+               : -1;
   }
 
   const Group both = group({3, 5});
@@ -98,9 +99,9 @@ TEST(Channels, WhoIsAlikeMeetsAtOnce) {
   Channels channels(classes, lanes);
   double now = 3;
   EXPECT_TRUE(channels.meet(0, *builder.plan().steps(*lanes[0].calls[0])[0].exchange, now,
-                            [](const Channels::Company& company) {
-                              EXPECT_EQ(company.members, 2);
-                              EXPECT_EQ(company.classes, 1u);
+                            [](const Channels::Participants& participants) {
+                              EXPECT_EQ(participants.members, 2);
+                              EXPECT_EQ(participants.classes, 1u);
                               return 1.0;
                             }));
   EXPECT_EQ(now, 4);

@@ -13,15 +13,16 @@ namespace {
 
 // Groups, classes and virtual time of a million ranks; in the square of their number it would take minutes.
 TEST(Limits, AMillionRanksAreSimulated) {
-  class UnitPrices final : public Prices {
+  class UnitCostModel final : public CostModel {
     double kernel(const Program&, const PlannedStep&) override { return 1e-4; }
     double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 1e-5; }
-  } prices;
+  } cost_model;
   const Assembly assembly(
       tiny_recipe({"batch.micro=1", "batch.global=1048576"}, data_parallel(static_cast<int>(most_ranks))),
       plugins());
-  const Simulation result = simulate(
-      all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); }), prices);
+  const Simulation result =
+      simulate(all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); }),
+               cost_model);
   ASSERT_EQ(result.ranks.size(), 1u);
   EXPECT_EQ(result.ranks[0].alike, most_ranks);
 }

@@ -104,7 +104,7 @@ TEST(Overlap, EachPassReadsTheWeightsOfOneUpdateBefore) {
     // Where the newest weights lie, there are those of the step after.
     const std::string late = verdict_of(assembly, [&](Plan& plan) {
       for (Call& call : plan.calls)
-        if (!call.runs_in(Round::going_on)) call.to = Round::many;
+        if (!call.runs_in(Iteration::going_on)) call.to = Iteration::many;
     });
     EXPECT_NE(late.find("update"), std::string::npos) << late;
   }
@@ -182,7 +182,8 @@ TEST(Stages, AForwardThatReadsAnotherVersionIsFound) {
     // What a step finds that none runs before, and what it finds while others do, the other way round.
     const std::string found = verdict_of(assembly, [](Plan& plan) {
       for (std::size_t c = 0; c + 1 < plan.calls.size(); ++c)
-        if (is_forward(plan, plan.calls[c]) && plan.calls[c].to == Round::many && plan.calls[c + 1].to == 0)
+        if (is_forward(plan, plan.calls[c]) && plan.calls[c].to == Iteration::many &&
+            plan.calls[c + 1].to == 0)
           std::swap(plan.calls[c].function, plan.calls[c + 1].function);
     });
     EXPECT_NE(found.find("it is ahead"), std::string::npos) << found;
@@ -200,7 +201,7 @@ TEST(Stages, ABackwardThatReadsTheNewestIsFound) {
           for (PlannedOperand& operand : step.operands)
             if (operand.value != none && program.value(operand.value).age > 0) {
               const Id parameter = program.value(operand.value).before_of;
-              operand = {parameter, plan.home(parameter)};
+              operand = {parameter, plan.allocation(parameter)};
             }
       }
     });
@@ -218,7 +219,7 @@ TEST(Stages, AVersionThatIsNotMovedOnIsFound) {
           for (PlannedOperand& operand : step.operands)
             if (operand.value != none && program.value(operand.value).age == 1) {
               const Id parameter = program.value(operand.value).before_of;
-              operand = {program.as_before(parameter, 2), plan.home(program.as_before(parameter, 2))};
+              operand = {program.as_before(parameter, 2), plan.allocation(program.as_before(parameter, 2))};
             }
   });
   EXPECT_NE(found, "(no error)");

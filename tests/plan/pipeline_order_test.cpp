@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "conform/kind_checks.hpp"
 #include "plan/pipeline/timing.hpp"
+#include "plugin_check/kind_checks.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/assemble/program_writer.hpp"
 

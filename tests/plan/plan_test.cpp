@@ -117,7 +117,7 @@ std::string parts_over_two(int stage) {
 }
 
 // Functions, host and check take where a value lies from one place.
-TEST(Homes, AreWhereTheStepsOfEveryFunctionSay) {
+TEST(Allocations, AreWhereTheStepsOfEveryFunctionSay) {
   for (const int stage : {1, 2, 3}) {
     const Assembly assembly(tiny_recipe({"batch.global=8"}, parts_over_two(stage)), plugins());
     const Plan& plan = assembly.plan();
@@ -125,38 +125,39 @@ TEST(Homes, AreWhereTheStepsOfEveryFunctionSay) {
       for (const PlannedStep& step : function.steps)
         for (const PlannedOperand& operand : step.operands) {
           if (operand.value == none) continue;
-          const auto home = plan.homes.find(operand.value);
+          const auto allocation = plan.allocations.find(operand.value);
           const Region region = operand.address.region;
           const bool scratch =
-              region == Region::scratch || (region == Region::bucket && home == plan.homes.end());
-          ASSERT_EQ(home == plan.homes.end(), scratch) << assembly.program().value(operand.value).name;
+              region == Region::scratch || (region == Region::bucket && allocation == plan.allocations.end());
+          ASSERT_EQ(allocation == plan.allocations.end(), scratch)
+              << assembly.program().value(operand.value).name;
           if (scratch) continue;
-          EXPECT_EQ(home->second.region, region);
-          EXPECT_EQ(home->second.offset, operand.address.offset);
-          EXPECT_EQ(home->second.part_axis, operand.address.part_axis);
+          EXPECT_EQ(allocation->second.region, region);
+          EXPECT_EQ(allocation->second.offset, operand.address.offset);
+          EXPECT_EQ(allocation->second.part_axis, operand.address.part_axis);
         }
   }
 }
 
-TEST(Homes, OfARanksPartFollowItsCoordinate) {
+TEST(Allocations, OfARanksPartFollowItsCoordinate) {
   const Recipe recipe = tiny_recipe({"batch.global=8"}, parts_over_two(1));
   const Assembly first(recipe, plugins(), 0), second(recipe, plugins(), 1);
   const Bucket& bucket = first.program().buckets().front();
   const auto own = [&](const Assembly& of) {
-    return of.plan().resolve(1, of.plan().home(bucket.own_parameters));
+    return of.plan().resolve(1, of.plan().allocation(bucket.own_parameters));
   };
-  EXPECT_EQ(own(first), first.plan().resolve(1, first.plan().home(bucket.all_parameters)));
+  EXPECT_EQ(own(first), first.plan().resolve(1, first.plan().allocation(bucket.all_parameters)));
   EXPECT_EQ(own(second) - own(first), first.program().local_bytes(bucket.own_parameters));
 }
 
-TEST(Homes, WhatIsNotThereFromStepToStepIsRefused) {
+TEST(Allocations, WhatIsNotThereFromStepToStepIsRefused) {
   const Assembly assembly(tiny_recipe({"batch.global=8"}, parts_over_two(3)), plugins());
   const Plan& plan = assembly.plan();
   const Id gathered = assembly.program().parameters().front();
-  EXPECT_THROW(plan.resolve(1, plan.home(gathered)), Error);
+  EXPECT_THROW(plan.resolve(1, plan.allocation(gathered)), Error);
   const Id block = assembly.program().segment_count() - 2;
   for (Id op : assembly.program().segment(block).ops(FunctionKind::norm))
-    EXPECT_TRUE(lasts(plan.home(assembly.program().op(op).operands[0]).region));
+    EXPECT_TRUE(lasts(plan.allocation(assembly.program().op(op).operands[0]).region));
 }
 
 // Gradients kept in parts: blocks are not handed to the sum, in each microbatch or in the last one only.

@@ -91,7 +91,7 @@ TEST(Shifted, EveryPieceThatIsSentIsReceivedInTheSameOrder) {
 }
 
 // What a rank sends goes over its own link while others send: its time is that of its own bytes.
-TEST(Shifted, IsPricedAsWhatARankSends) {
+TEST(Shifted, CostsWhatARankSends) {
   const ExactExchange exact = exact_exchange(shift(1, 8), 4, "cpu", "cp");
   EXPECT_EQ(exact.kind, CommKind::send);
   EXPECT_EQ(exact.members, 2);

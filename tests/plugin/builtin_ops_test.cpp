@@ -4,10 +4,10 @@
 #include <filesystem>
 
 #include "base/text.hpp"
-#include "conform/op_checks.hpp"
-#include "conform/tiny_recipe.hpp"
 #include "explain/builtin_examples.hpp"
 #include "explain/op_places.hpp"
+#include "plugin_check/op_checks.hpp"
+#include "plugin_check/tiny_recipe.hpp"
 
 namespace prun {
 namespace {

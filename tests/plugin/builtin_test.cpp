@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "conform/conformance.hpp"
-#include "conform/kind_checks.hpp"
-#include "conform/tiny_recipe.hpp"
 #include "plugin/discovery.hpp"
+#include "plugin_check/conformance.hpp"
+#include "plugin_check/kind_checks.hpp"
+#include "plugin_check/tiny_recipe.hpp"
 
 namespace prun {
 namespace {

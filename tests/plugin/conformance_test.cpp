@@ -1,7 +1,7 @@
 // `prun plugins check` on good plugins and on every kind of bad one: each verdict lies on the right check.
-#include "conform/conformance.hpp"
+#include "plugin_check/conformance.hpp"
 
-#include "conform/kind_checks.hpp"
+#include "plugin_check/kind_checks.hpp"
 #include "plugin_fixtures.hpp"
 
 namespace prun::test::conformance_test {

@@ -1,4 +1,4 @@
-// What the tests of the plugin border share: the built fixtures, folders to copy them into, options to create
+// What the tests of the plugin ABI share: the built fixtures, folders to copy them into, options to create
 // with, and what an Error said.
 #pragma once
 
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "conform/conformance.hpp"
+#include "plugin_check/conformance.hpp"
 #include "prun/error.hpp"
 #include "prun/options.hpp"
 

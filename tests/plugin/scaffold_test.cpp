@@ -1,5 +1,5 @@
 // `prun plugins new`: complete projects that compile, and no file ever overwritten.
-#include "conform/scaffold.hpp"
+#include "plugin_check/scaffold.hpp"
 
 #include "plugin_fixtures.hpp"
 #include "prun/plugin.hpp"

@@ -1,7 +1,7 @@
 // Plugins with one mistake each: `prun plugins check` finds it and says which op, operand or call it is in.
-#include "conform/conformance.hpp"
-#include "conform/kind_checks.hpp"
-#include "conform/tiny_recipe.hpp"
+#include "plugin_check/conformance.hpp"
+#include "plugin_check/kind_checks.hpp"
+#include "plugin_check/tiny_recipe.hpp"
 #include "plugin_fixtures.hpp"
 
 namespace prun::test::wrong_test {

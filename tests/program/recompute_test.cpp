@@ -1,8 +1,8 @@
 // What backward computes again: what is kept, what runs twice, what a plan says of it. That the numbers stay
 // the same is tests/train/recompute_test.cpp.
 #include "program/recompute.hpp"
-#include "conform/interpreter.hpp"
 #include "plan/make/make_plan.hpp"
+#include "plugin_check/interpreter.hpp"
 #include "program/flops.hpp"
 
 #include <gtest/gtest.h>

@@ -53,11 +53,11 @@ class Live final : public Probe {
   std::int64_t calls_ = 0;
 };
 
-class FeederIsQuiet : public testing::TestWithParam<Layout> {};
+class SubmitterIsQuiet : public testing::TestWithParam<Layout> {};
 
 // On a device that does nothing itself, so that nothing has to be left out of the count. What it takes to let
-// the feeder begin a step is a word of memory, on which it may sleep.
-TEST_P(FeederIsQuiet, NeitherAllocatesNorLocks) {
+// the submitter begin a step is a word of memory, on which it may sleep.
+TEST_P(SubmitterIsQuiet, NeitherAllocatesNorLocks) {
   if (!calls_are_counted()) GTEST_SKIP() << "a sanitizer stands in the way of counting";
   const Assembly assembly(tiny_recipe(with(on_async().sets, GetParam().sets), GetParam().text), plugins());
   const auto device = eager_device();
@@ -73,15 +73,16 @@ TEST_P(FeederIsQuiet, NeitherAllocatesNorLocks) {
   EXPECT_GT(live.calls(), 0);
 }
 
-std::vector<Layout> fed_layouts() {
+std::vector<Layout> submitted_layouts() {
   std::vector<Layout> all = layouts();
-  // Its updates run on a device whose queues block: the feeder's wait for them, and they for the feeder's.
+  // Its updates run on a device whose queues block: the submitter's wait for them, and they for the
+  // submitter's.
   all.push_back({"offload", offloaded(), {}});
   all.push_back({"all_offloaded", offloaded(true, true, true), {"batch.micro=4"}});
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, FeederIsQuiet, testing::ValuesIn(fed_layouts()),
+INSTANTIATE_TEST_SUITE_P(Layouts, SubmitterIsQuiet, testing::ValuesIn(submitted_layouts()),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

@@ -91,7 +91,7 @@ TEST(Timeline, IdlesAsTheScheduleDoes) {
   EXPECT_TRUE(timeline_of(assembled(""), unpriced(), 24, 2500).rows.empty());
 }
 
-class OneMillisecond final : public Prices {
+class OneMillisecond final : public CostModel {
  public:
   double kernel(const Program&, const PlannedStep&) override { return 1e-3; }
   double exchange(const PlannedExchange&, std::int64_t, std::string_view) override { return 1e-3; }
@@ -99,11 +99,12 @@ class OneMillisecond final : public Prices {
 
 TEST(Timeline, OfASimulationIsOneStepAndNoMore) {
   const Assembly assembly = assembled(pipeline);
-  OneMillisecond prices;
+  OneMillisecond cost_model;
   Forecast forecast = unpriced();
   forecast.prediction.emplace();
-  forecast.prediction->simulation = simulate(
-      all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); }), prices);
+  forecast.prediction->simulation =
+      simulate(all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); }),
+               cost_model);
   const Timeline timeline = timeline_of(assembly, forecast, 24, 2500);
   EXPECT_DOUBLE_EQ(timeline.end, forecast.prediction->simulation.step_seconds * 1e3);
   ASSERT_GT(timeline.rows.size(), 3u);

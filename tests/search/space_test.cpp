@@ -12,7 +12,7 @@ namespace prun::test {
 namespace {
 
 TuneSpace space_of(const Recipe& recipe, std::int64_t ranks) {
-  return {recipe, plugins(), TuneWish{}, ranks};
+  return {recipe, plugins(), TuneScope{}, ranks};
 }
 
 std::int64_t world(const Candidate& candidate) { return Mesh(candidate.mesh).world(); }
@@ -35,7 +35,7 @@ TEST(TuneSpace, TheBatchIsSharedOutEvenly) {
 }
 
 // As many times as the batch is said, and the most.
-TEST(TuneSpace, TheBatchGrowsOnlyWhereThatIsWished) {
+TEST(TuneSpace, TheBatchGrowsOnlyWhereThatIsRequested) {
   const Recipe recipe = tiny_recipe(open({"batch.global=6"}));
   for (const Candidate& start : space_of(recipe, 2).starts()) EXPECT_EQ(start.global, 6);
   const TuneSpace space(recipe, plugins(), {.most_batch = 32}, 2);
@@ -81,7 +81,7 @@ TEST(TuneSpace, HostsDecideOnTheOrderOfAxes) {
       open({"batch.global=2", "batch.micro=1"}),
       "[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'tensor'\n[[strategy]]\nplugin = 'recompute'\n");
   TuneRequest request = request_for(4);
-  request.wish.hosts = 2;
+  request.scope.hosts = 2;
   const TuneResult result = tuned(recipe, request);
   EXPECT_EQ(result.ranks_of_host, 2);
   ASSERT_FALSE(result.best.empty());
@@ -106,7 +106,7 @@ TEST(TuneSpace, AnOrderThatIsTheWrongWayRoundIsTurnedWhereHostsDiffer) {
   const Recipe wrong = tiny_recipe(sets, "[mesh]\ntp = 2\ndp = 2\n" + strategies),
                right = tiny_recipe(sets, "[mesh]\ndp = 2\ntp = 2\n" + strategies);
   TuneRequest request = request_for(4);
-  request.wish.hosts = 2;
+  request.scope.hosts = 2;
   const TuneResult turned = tuned(wrong, request), kept = tuned(right, request);
   EXPECT_EQ(axes_of(turned.recipe), (std::vector<std::string>{"dp", "tp"}));
   EXPECT_EQ(axes_of(kept.recipe), (std::vector<std::string>{"dp", "tp"}));
@@ -131,7 +131,7 @@ TEST(TuneSpace, OfOrdersThatTakeAsLongTheRecipesIsTaken) {
                                     "[mesh]\nzz = 2\naa = 2\n[[strategy]]\nplugin = 'data'\naxis = 'zz'\n"
                                     "[[strategy]]\nplugin = 'data'\naxis = 'aa'\n");
   TuneRequest request = request_for(4);
-  request.wish.hosts = 2;
+  request.scope.hosts = 2;
   EXPECT_EQ(axes_of(tuned(recipe, request).recipe), (std::vector<std::string>{"zz", "aa"}));
 }
 

@@ -93,7 +93,7 @@ TEST(Tune, MostTokensGrowTheBatchAsFarAsItPays) {
   request.goal = TuneGoal::tokens;
   const TuneResult same = tuned(recipe, request);
   EXPECT_EQ(same.best.front().sets, said.best.front().sets) << "the batch stays unless it may grow";
-  request.wish.most_batch = 256;
+  request.scope.most_batch = 256;
   const TuneResult grown = tuned(recipe, request);
   const std::int64_t global = read(grown.recipe).integer("batch.global");
   EXPECT_GT(global, 2);
@@ -179,8 +179,8 @@ CostTable costs_of_sums_alone() {
 }
 
 TEST(Tune, WaysThatTheCostTableHasNoFigureForAreCalledThat) {
-  const TuneResult priced = tuned(tiny_recipe(open()), request_for(2));
-  EXPECT_EQ(priced.unpriced.count, 0);
+  const TuneResult measured_all = tuned(tiny_recipe(open()), request_for(2));
+  EXPECT_EQ(measured_all.unpriced.count, 0);
   const TuneResult result = tuned(tiny_recipe(open()), request_for(2), costs_of_sums_alone());
   EXPECT_GT(result.unpriced.count, 0);
   EXPECT_EQ(result.refusal.find("cost table"), std::string::npos) << result.refusal;
@@ -210,7 +210,7 @@ TEST(Tune, RanksThatTheMeshCannotHaveAreRefused) {
   EXPECT_NE(said.find("the recipe's mesh has 4 ranks, which 6 is no multiple of"), std::string::npos) << said;
   const std::string hosts = refusal_of([] {
     TuneRequest request = request_for(4);
-    request.wish.hosts = 3;
+    request.scope.hosts = 3;
     tuned(tiny_recipe(open()), request);
   });
   EXPECT_NE(hosts.find("4 ranks cannot be shared out over 3 hosts"), std::string::npos) << hosts;

@@ -33,7 +33,7 @@ inline std::vector<std::string> open(std::vector<std::string> sets = {}) {
 
 inline TuneRequest request_for(std::int64_t ranks) {
   TuneRequest request;
-  request.wish.ranks = ranks;
+  request.scope.ranks = ranks;
   request.threads = 2;
   request.why = false;
   return request;

@@ -1,5 +1,5 @@
 // Implements an asynchronous device that runs its queues' work at once, on the thread that gives it, and a
-// comm plugin that enqueues on it. The feeder's order makes that sound. Kernels and exchanges do nothing:
+// comm plugin that enqueues on it. The submitter's order makes that sound. Kernels and exchanges do nothing:
 // what is left is the cost of feeding. Neither allocates nor locks once work is bound.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 
 namespace prun::test {
 
@@ -78,16 +78,16 @@ class EagerComm final : public Comm {
   CommNeeds needs(const CommOp&, std::int32_t, std::int32_t) override { return {}; }
 };
 
-// Calls a plugin as the core does: through the border.
+// Calls a plugin as the core does: guarded.
 template <class Interface, class Adapter>
-std::shared_ptr<Interface> through_the_border(const char* name) {
-  return std::make_shared<Border<Interface>>(name, std::make_shared<Adapter>(Options(OptionsApi{})));
+std::shared_ptr<Interface> guarded_plugin(const char* name) {
+  return std::make_shared<GuardedPlugin<Interface>>(name, std::make_shared<Adapter>(Options(OptionsApi{})));
 }
 inline std::shared_ptr<DeviceInterface> eager_device() {
-  return through_the_border<DeviceInterface, DeviceAdapter<EagerDevice>>("device plugin 'eager'");
+  return guarded_plugin<DeviceInterface, DeviceAdapter<EagerDevice>>("device plugin 'eager'");
 }
 inline std::shared_ptr<CommInterface> eager_comm() {
-  return through_the_border<CommInterface, CommAdapter<EagerComm>>("comm plugin 'eager'");
+  return guarded_plugin<CommInterface, CommAdapter<EagerComm>>("comm plugin 'eager'");
 }
 
 // Returns one for each queue of a plan that communicates.

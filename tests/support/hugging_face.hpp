@@ -133,9 +133,9 @@ inline Recipe recipe_from(const std::filesystem::path& init, const std::string& 
 }
 
 // Copies a fixture whose tensors and config.json a test changes.
-class ForeignFolder {
+class HuggingFaceFolder {
  public:
-  explicit ForeignFolder(const std::string& model)
+  explicit HuggingFaceFolder(const std::string& model)
       : config(read_file((hugging_face(model) / "config.json").string())) {
     const SafetensorsFile file(hugging_face(model) / "model.safetensors");
     for (const SafetensorsEntry& entry : file.entries())

@@ -19,7 +19,7 @@ class PlanBuilder {
     return static_cast<std::int32_t>(plan_.queues.size()) - 1;
   }
 
-  // Returns the wait of calls that need it. A kernel's op is its time: see FixedPrices.
+  // Returns the wait of calls that need it. A kernel's op is its time: see FixedCostModel.
   Wait kernel(std::int32_t queue, Id seconds, std::vector<Wait> waits = {}) {
     PlannedStep step;
     step.op = seconds;
@@ -75,8 +75,8 @@ inline Group group(std::vector<int> members) {
   return std::make_shared<const std::vector<int>>(std::move(members));
 }
 
-// Prices calls in seconds: kernels by their ops, exchanges at one second a byte.
-class FixedPrices : public Prices {
+// Estimates calls in seconds: kernels by their ops, exchanges at one second a byte.
+class FixedCostModel : public CostModel {
  public:
   double kernel(const Program&, const PlannedStep& step) override {
     ++asked;

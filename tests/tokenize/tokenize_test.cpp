@@ -71,10 +71,10 @@ TEST_F(Tokenize, CompressedFilesGiveTheSameTokens) {
   for (int i = 0; i < 4; ++i)
     for (const std::string& text : texts()) lines += json_line(text), prose += text + "\n";
   const auto tokens_of = [&](const std::string& first, const std::string& second, std::size_t piece) {
-    TokenizeRequest wish = request({first, second});
-    wish.threads = 2;
-    wish.piece_bytes = piece;
-    tokenize(tokenizer_, wish);
+    TokenizeRequest asked = request({first, second});
+    asked.threads = 2;
+    asked.piece_bytes = piece;
+    tokenize(tokenizer_, asked);
     const Ids tokens = tokens_in(folder_ / "set");
     for (const char* ending : {"set.bin", "set.idx"}) std::filesystem::remove(folder_ / ending);
     return tokens;
@@ -98,9 +98,9 @@ TEST_F(Tokenize, AParquetFileGivesTheTokensOfItsJsonLines) {
     std::vector<Ids> tokens;
     for (const std::string& file :
          {std::string(PRUN_TEST_FIXTURES "/tokenizer/texts.jsonl"), texts_in_parquet}) {
-      TokenizeRequest wish = request({file});
-      wish.piece_bytes = piece;
-      tokenize(tokenizer_, wish);
+      TokenizeRequest asked = request({file});
+      asked.piece_bytes = piece;
+      tokenize(tokenizer_, asked);
       tokens.push_back(tokens_in(folder_ / "set"));
       for (const char* ending : {"set.bin", "set.idx"}) std::filesystem::remove(folder_ / ending);
     }

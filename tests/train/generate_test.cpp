@@ -368,7 +368,7 @@ TEST_F(Generate, AnEncoderRunsInTheFirstStepOfATextAlone) {
         function.kind == FunctionKind::forward) {
       auto& [first, each] = calls[assembly.program().segment(function.segment).name];
       ++(call.to == 0 ? first : each);
-      EXPECT_TRUE(call.runs_in(Round::beginning));
+      EXPECT_TRUE(call.runs_in(Iteration::beginning));
     }
   const std::map<std::string, std::pair<int, int>> wanted = {
       {"embedding", {1, 1}}, {"encoder", {3, 0}}, {"bridge", {1, 1}}, {"decoder", {2, 4}}, {"head", {0, 1}}};

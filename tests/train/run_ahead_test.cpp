@@ -35,11 +35,12 @@ std::vector<std::byte> persistent_bytes(Trainer& trainer) {
   for (std::size_t i = 1; i < plan.instances.size(); ++i) {
     if (plan.instances[i].is_stub()) continue;
     for (Id id : program.segment(plan.instances[i].segment).values) {
-      const auto home = plan.homes.find(id);
-      if (home == plan.homes.end() || is_gradient(program, id)) continue;
+      const auto allocation = plan.allocations.find(id);
+      if (allocation == plan.allocations.end() || is_gradient(program, id)) continue;
       if (program.value(id).name.ends_with(".before")) continue;
-      if (home->second.region != Region::parameter && home->second.region != Region::state) continue;
-      std::vector<std::byte> bytes(static_cast<std::size_t>(home->second.bytes));
+      if (allocation->second.region != Region::parameter && allocation->second.region != Region::state)
+        continue;
+      std::vector<std::byte> bytes(static_cast<std::size_t>(allocation->second.bytes));
       trainer.memory().read(id, static_cast<std::int32_t>(i), 0, bytes);
       all.insert(all.end(), bytes.begin(), bytes.end());
     }

@@ -83,7 +83,7 @@ TEST_P(Saver, WhatARunThatFailsWasSavingIsGivenUp) {
 }
 
 // Some time, and only where the first rank wishes it: all ranks save after the same step.
-TEST_P(Saver, TheFirstRankWishesToSaveAndAllLearnIt) {
+TEST_P(Saver, TheFirstRankRequestsASaveAndAllLearnIt) {
   for (const std::string& layout : {std::string(), zero_})
     run_local_ranks(recipe("run", layout), plugins().places(), [&](Trainer& trainer) {
       const bool first = trainer.assembly().rank() == 0;

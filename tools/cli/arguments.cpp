@@ -114,7 +114,7 @@ void refuse_unless_recipe(const std::vector<std::string>& words) {
   if (words[0].ends_with(".toml") || (words.size() == 1 && std::filesystem::exists(words[0]))) return;
   std::vector<std::string> known;
   for (const Command& command : commands()) known.emplace_back(command.name);
-  for (std::string& verb : foreign_verbs()) known.push_back(std::move(verb));
+  for (std::string& verb : external_verbs()) known.push_back(std::move(verb));
   const std::string_view left = left_out ? left_out() : std::string_view();
   if (const std::string said = named_elsewhere(words[0], known); !said.empty())
     throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]), said, left);

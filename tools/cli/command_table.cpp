@@ -86,9 +86,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view foreign_prefix = "prun-";
+constexpr std::string_view external_prefix = "prun-";
 
-bool may_be_foreign(std::string_view verb) {
+bool may_be_external(std::string_view verb) {
   const bool plain = std::all_of(verb.begin(), verb.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
   });
@@ -111,32 +111,32 @@ std::vector<fs::path> folders_of_path() {
 
 }  // namespace
 
-std::optional<fs::path> foreign_verb(std::string_view verb) {
-  if (!may_be_foreign(verb)) return {};
+std::optional<fs::path> external_verb(std::string_view verb) {
+  if (!may_be_external(verb)) return {};
   for (const fs::path& folder : folders_of_path()) {
-    const fs::path file = folder / (std::string(foreign_prefix) + std::string(verb));
+    const fs::path file = folder / (std::string(external_prefix) + std::string(verb));
     if (can_be_executed(file)) return file;
   }
   return {};
 }
 
-std::vector<std::string> foreign_verbs() {
+std::vector<std::string> external_verbs() {
   std::set<std::string> verbs;
   std::error_code none;
   for (const fs::path& folder : folders_of_path())
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
       const std::string name = entry.path().filename();
-      if (!name.starts_with(foreign_prefix)) continue;
-      const std::string verb = name.substr(foreign_prefix.size());
-      if (may_be_foreign(verb) && can_be_executed(entry.path())) verbs.insert(verb);
+      if (!name.starts_with(external_prefix)) continue;
+      const std::string verb = name.substr(external_prefix.size());
+      if (may_be_external(verb) && can_be_executed(entry.path())) verbs.insert(verb);
     }
   return {verbs.begin(), verbs.end()};
 }
 
-void become_foreign_verb(int argc, char** argv) {
+void become_external_verb(int argc, char** argv) {
   std::error_code none;
   if (argc < 2 || fs::exists(argv[1], none)) return;
-  const std::optional<fs::path> file = foreign_verb(argv[1]);
+  const std::optional<fs::path> file = external_verb(argv[1]);
   if (!file) return;
   const fs::path self = fs::read_symlink("/proc/self/exe", none);
   if (!self.empty()) ::setenv("PRUN", self.c_str(), 1);

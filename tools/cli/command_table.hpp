@@ -77,13 +77,13 @@ WordCount word_count(const Command& command);
 
 // Returns the first prun-VERB on the path that may be executed. A verb is lower-case letters, digits and
 // dashes, and none of prun's own.
-std::optional<std::filesystem::path> foreign_verb(std::string_view verb);
+std::optional<std::filesystem::path> external_verb(std::string_view verb);
 
 // Returns all verbs that can be called so, in alphabetical order.
-std::vector<std::string> foreign_verbs();
+std::vector<std::string> external_verbs();
 
 // Becomes that executable, where the first argument is such a verb and not a file here. It reads the words
 // behind the verb itself, and finds the prun that called it in the environment, as PRUN.
-void become_foreign_verb(int argc, char** argv);
+void become_external_verb(int argc, char** argv);
 
 }  // namespace prun

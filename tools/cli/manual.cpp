@@ -130,9 +130,9 @@ std::string summary(std::size_t columns) {
     if (!listed.empty()) out += detail::concat("\n", group.heading, ":\n");
     for (const Command* const command : listed) out += entry(usage_of(*command), command->help, columns);
   }
-  const std::vector<std::string> foreign = foreign_verbs();
-  if (!foreign.empty()) out += "\nFrom your path:\n";
-  for (const std::string& verb : foreign)
+  const std::vector<std::string> external = external_verbs();
+  if (!external.empty()) out += "\nFrom your path:\n";
+  for (const std::string& verb : external)
     out += entry("prun " + verb, "prun-" + verb + " on the path", columns);
   out += "\nOptions; prun COMMAND --help shows those of one command:\n\n" +
          options_text(common_options(), columns) + "\n" + wrapped(stops, 0, std::max(columns, narrowest)) +

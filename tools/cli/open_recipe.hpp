@@ -11,7 +11,7 @@
 #include "cli/arguments.hpp"
 #include "launch/flight.hpp"
 #include "launch/identity.hpp"
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/assemble/plugin_host.hpp"
 

@@ -30,7 +30,7 @@ namespace {
 // ------------------------------------------------------------------- rendered chats
 // Shows conversations as a model reads them.
 
-struct RenderWish {
+struct RenderRequest {
   std::filesystem::path chats, tokenizer;
   std::string chat_template = "own", date, learn = "answers";
   bool prompt = false;  // up to where the next answer begins
@@ -42,17 +42,17 @@ chat::Learned asked_to_learn(const std::string& name) {
 }
 
 // A text may be there where nobody can tell what is learned of it.
-void write_row(const RenderWish& wish, chat::ChatEncoder& encoder, const chat::Conversation& conversation,
-               JsonWriter& row) {
-  const std::string text = encoder.text_of(conversation, wish.prompt);
+void write_row(const RenderRequest& request, chat::ChatEncoder& encoder,
+               const chat::Conversation& conversation, JsonWriter& row) {
+  const std::string text = encoder.text_of(conversation, request.prompt);
   row.name("text").value(text);
-  const chat::EncodedChat encoded = wish.prompt
+  const chat::EncodedChat encoded = request.prompt
                                         ? chat::EncodedChat{encoder.encode_prompt(conversation), {}, {}}
                                         : encoder.encode(conversation);
   row.name("tokens").begin_array();
   for (const TokenId token : encoded.tokens) row.value(token);
   row.end_array();
-  if (wish.prompt) return;
+  if (request.prompt) return;
   row.name("learned").begin_array();
   for (const bool learned : encoded.learned) row.value(learned ? 1 : 0);
   row.end_array();
@@ -60,19 +60,19 @@ void write_row(const RenderWish& wish, chat::ChatEncoder& encoder, const chat::C
 
 // Prints a line of JSON for each conversation: its text and tokens, and of these which are learned; or why it
 // is refused. Returns how many are.
-std::int64_t print_rendered(const RenderWish& wish) {
-  const chat::ChatFormat format(wish.tokenizer, wish.chat_template, wish.date);
-  chat::ChatEncoder encoder(format, asked_to_learn(wish.learn));
-  LineReader file(wish.chats);
+std::int64_t print_rendered(const RenderRequest& request) {
+  const chat::ChatFormat format(request.tokenizer, request.chat_template, request.date);
+  chat::ChatEncoder encoder(format, asked_to_learn(request.learn));
+  LineReader file(request.chats);
   std::int64_t refused = 0;
   std::string line;
   for (std::int64_t number = 1; file.next(line); ++number) {
     if (trim(line).empty()) continue;
-    const std::string place = wish.chats.string() + ":" + std::to_string(number);
+    const std::string place = request.chats.string() + ":" + std::to_string(number);
     JsonWriter row;
     row.begin_object();
     try {
-      write_row(wish, encoder, chat::read_conversation(parse_json(line, place), place), row);
+      write_row(request, encoder, chat::read_conversation(parse_json(line, place), place), row);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::bad_input) throw;
       row.name("refused").value(std::string(error.what()));
@@ -231,18 +231,18 @@ int show_command(const Arguments& arguments) {
 }
 
 int render_command(const Arguments& arguments) {
-  RenderWish wish;
-  wish.chats = arguments.words[1];
-  wish.tokenizer = *arguments.path("--tokenizer");
+  RenderRequest request;
+  request.chats = arguments.words[1];
+  request.tokenizer = *arguments.path("--tokenizer");
   const auto set = [&](const char* option, std::string& to) {
     if (const auto given = arguments.values.find(option); given != arguments.values.end()) to = given->second;
   };
-  set("--template", wish.chat_template);
-  set("--date", wish.date);
-  set("--learn", wish.learn);
-  wish.prompt = arguments.has("--prompt");
-  if (const std::int64_t refused = print_rendered(wish); refused > 0)
-    throw_error(ErrorCode::bad_input, refused, " conversations of ", wish.chats.string(),
+  set("--template", request.chat_template);
+  set("--date", request.date);
+  set("--learn", request.learn);
+  request.prompt = arguments.has("--prompt");
+  if (const std::int64_t refused = print_rendered(request); refused > 0)
+    throw_error(ErrorCode::bad_input, refused, " conversations of ", request.chats.string(),
                 " are refused, for the reasons above");
   return 0;
 }

@@ -76,7 +76,7 @@ void Generator::run(std::span<const std::int32_t> given, std::span<const std::in
                     std::int64_t position) {
   stage(given, tokens, position);
   last_ = static_cast<std::size_t>(position);
-  executor_.start_step(position == 0 ? Round::beginning : Round::going_on);
+  executor_.start_step(position == 0 ? Iteration::beginning : Iteration::going_on);
   executor_.finish_step();
   ++steps_;
 }

@@ -15,7 +15,7 @@
 #include "base/whole_file.hpp"
 #include "huggingface/adapter.hpp"
 #include "huggingface/config.hpp"
-#include "huggingface/foreign_weights.hpp"
+#include "huggingface/weight_reader.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "program/step_program.hpp"
@@ -269,7 +269,8 @@ struct Imported {
 };
 
 // Returns the bytes of a whole parameter, as fp32 or bf16.
-std::vector<std::byte> bytes_of(const ForeignReader& reader, const Imported& from, const TensorSlice& slice) {
+std::vector<std::byte> bytes_of(const HuggingFaceReader& reader, const Imported& from,
+                                const TensorSlice& slice) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(slice.bytes()));
   std::vector<float> numbers;
   for (std::int64_t at = 0; at < slice.slice.count; at += piece_elements) {
@@ -296,7 +297,7 @@ Manifest manifest_of(const Recipe& recipe, const PluginHost& plugins) {
 // their order.
 struct Exported {
   SafetensorsSpec spec;
-  std::vector<ForeignPiece> pieces;
+  std::vector<HuggingFacePiece> pieces;
   std::string source;
   Id parameter = none;
   std::int64_t layer = 0;
@@ -315,8 +316,8 @@ DType kept_type(const CheckpointFiles& files, const std::string& name) {
 }
 
 // Pieces of one tensor there follow each other, the first of them at its first row.
-void add_pieces(std::vector<Exported>& list, const ForeignMap& map, const Exported& like) {
-  for (const ForeignPiece& piece : map.pieces(like.parameter)) {
+void add_pieces(std::vector<Exported>& list, const HuggingFaceMap& map, const Exported& like) {
+  for (const HuggingFacePiece& piece : map.pieces(like.parameter)) {
     const std::string tensor = piece.name_of(like.layer);
     if (piece.row == 0) {
       Exported& one = list.emplace_back(like);
@@ -329,7 +330,7 @@ void add_pieces(std::vector<Exported>& list, const ForeignMap& map, const Export
   }
 }
 
-std::vector<Exported> exported_tensors(const Program& program, const ForeignMap& map,
+std::vector<Exported> exported_tensors(const Program& program, const HuggingFaceMap& map,
                                        const CheckpointFiles& files, std::optional<DType> type,
                                        Weights which) {
   check_has(files, which);
@@ -357,7 +358,7 @@ std::vector<Exported> exported_tensors(const Program& program, const ForeignMap&
 // Reads rows of the dimension that varies slowest there, in their order there, as floats.
 class BoxReader {
  public:
-  BoxReader(ExportedWeights& weights, const Exported& tensor, const ForeignPiece& piece)
+  BoxReader(ExportedWeights& weights, const Exported& tensor, const HuggingFacePiece& piece)
       : weights_(weights), tensor_(tensor), piece_(piece) {}
 
   std::vector<float> read(std::int64_t begin, std::int64_t end) {
@@ -391,11 +392,11 @@ class BoxReader {
 
   ExportedWeights& weights_;
   const Exported& tensor_;
-  const ForeignPiece& piece_;
+  const HuggingFacePiece& piece_;
 };
 
 void write_piece(SafetensorsWriter& writer, ExportedWeights& weights, const Exported& tensor,
-                 const ForeignPiece& piece) {
+                 const HuggingFacePiece& piece) {
   BoxReader reader(weights, tensor, piece);
   const std::int64_t rows = piece.extent[piece.order.front()], row = elements_of(piece.extent) / rows,
                      step = std::max<std::int64_t>(1, piece_elements / row);
@@ -417,7 +418,7 @@ void write_file(const fs::path& path, ExportedWeights& weights, std::span<const 
   }
   SafetensorsWriter writer(path, std::move(specs));
   for (const SafetensorsSpec& spec : writer.order())
-    for (const ForeignPiece& piece : by_name.at(spec.name)->pieces)
+    for (const HuggingFacePiece& piece : by_name.at(spec.name)->pieces)
       write_piece(writer, weights, *by_name.at(spec.name), piece);
   writer.finish();
 }
@@ -486,9 +487,9 @@ ModelProgram model_of_directory(const Recipe& recipe, PluginHost& plugins, const
 std::string import_directory(PluginHost& plugins, const Conversion& how) {
   const Recipe recipe = recipe_of_directory(plugins, how);
   const ModelProgram model = model_of_directory(recipe, plugins, how);
-  const ForeignMap map(*model.program, *model.model);
-  const ForeignDirectory directory(how.from);
-  const ForeignReader reader(*model.program, map, directory);
+  const HuggingFaceMap map(*model.program, *model.model);
+  const HuggingFaceDirectory directory(how.from);
+  const HuggingFaceReader reader(*model.program, map, directory);
   std::vector<Imported> from;
   std::vector<TensorSlice> slices;
   std::int64_t bytes = 0;
@@ -562,7 +563,7 @@ std::string what_was_written(const Conversion& how, std::span<const Exported> te
 
 std::string export_checkpoint(PluginHost& plugins, const Conversion& how) {
   const ExportedCheckpoint from(plugins, how);
-  const ForeignMap map(*from.model.program, *from.model.model);
+  const HuggingFaceMap map(*from.model.program, *from.model.model);
   const std::vector<Exported> tensors =
       exported_tensors(*from.model.program, map, from.files, how.type, how.weights);
   std::int64_t bytes = 0;
@@ -581,7 +582,7 @@ std::string export_checkpoint(PluginHost& plugins, const Conversion& how) {
 
 std::string export_adapter(PluginHost& plugins, const Conversion& how) {
   const ExportedCheckpoint from(plugins, how);
-  const ForeignMap map = adapter_map(*from.model.program);
+  const HuggingFaceMap map = adapter_map(*from.model.program);
   const std::vector<Exported> tensors =
       exported_tensors(*from.model.program, map, from.files, how.type.value_or(DType::f32), how.weights);
   ExportedWeights weights(*from.model.program, from.files, nullptr, how.weights);

@@ -79,7 +79,7 @@ Size size_of(const std::string& goal, bool fast) {
 }
 
 struct Draft {
-  RecipeWish wish;
+  RecipeRequest request;
   Size size;
   std::int64_t ranks = 1, micro = 8;  // micro 0: it is left out
   bool fast = false, recompute = false;
@@ -93,8 +93,8 @@ bool is_tokens(const std::string& data) {
 }
 
 void write_model(recipe::TomlWriter& out, const Draft& draft) {
-  const std::string& model = draft.wish.model;
-  const bool tokens = is_tokens(draft.wish.data);
+  const std::string& model = draft.request.model;
+  const bool tokens = is_tokens(draft.request.data);
   out.table("model");
   const auto write_seq = [&] {
     out.value("seq", draft.size.seq, "tokens of one sequence: how far it looks back");
@@ -115,12 +115,12 @@ void write_model(recipe::TomlWriter& out, const Draft& draft) {
 }
 
 void write_data(recipe::TomlWriter& out, const Draft& draft) {
-  const bool tokens = is_tokens(draft.wish.data);
+  const bool tokens = is_tokens(draft.request.data);
   out.table("data").value(
       "plugin", std::string(tokens ? "tokens" : "text"),
       tokens ? "files of tokens, as prun tokenize writes them" : "the bytes of text files");
-  out.value("path", draft.wish.data, "a file or a folder");
-  if (draft.wish.goal == "train")
+  out.value("path", draft.request.data, "a file or a folder");
+  if (draft.request.goal == "train")
     out.value("validation", 0.05, "the share that is kept aside to see what was learned");
 }
 
@@ -159,10 +159,10 @@ void write_layout(recipe::TomlWriter& out, const Draft& draft) {
 void write_run(recipe::TomlWriter& out, const Draft& draft) {
   const Size& size = draft.size;
   out.table("run")
-      .value("name", draft.wish.name, "its folder is runs/NAME")
+      .value("name", draft.request.name, "its folder is runs/NAME")
       .value("steps", size.steps, "updates of the weights")
       .value("seed", 1, "the same seed gives the same numbers every time");
-  if (draft.wish.goal == "train")
+  if (draft.request.goal == "train")
     out.value("save_every", size.steps / 10, "steps between two checkpoints")
         .value("keep", 2, "checkpoints that stay, the newest");
 }
@@ -177,7 +177,7 @@ void write_training(recipe::TomlWriter& out, const Draft& draft) {
       .value("schedule.kind", "cosine", "the rate falls along a cosine")
       .value("schedule.warmup", size.warmup, "steps over which it rises first")
       .value("schedule.final", 0.1, "what it ends at, as a part of lr");
-  if (draft.wish.goal == "train")
+  if (draft.request.goal == "train")
     out.table("eval").value("every", size.steps / 10, "steps between two looks at the validation data");
 }
 
@@ -220,7 +220,7 @@ std::optional<std::string> laid_out(Draft draft, PluginHost& plugins, std::int64
     draft.open = true;
     const Recipe recipe = choose_device(parsed_recipe(text_of(draft), plugins), plugins, {0, 1}).recipe;
     TuneRequest request;
-    request.wish.ranks = draft.ranks;
+    request.scope.ranks = draft.ranks;
     request.why = false;
     const TuneResult result = tune(recipe, plugins, known_costs({}).table, request);
     const std::vector<std::string>& sets = result.best.front().sets;
@@ -236,15 +236,15 @@ std::optional<std::string> laid_out(Draft draft, PluginHost& plugins, std::int64
   }
 }
 
-std::string drafted(const RecipeWish& wish, PluginHost& plugins) {
-  Draft draft{wish, size_of(wish.goal, false)};
+std::string drafted(const RecipeRequest& request, PluginHost& plugins) {
+  Draft draft{request, size_of(request.goal, false)};
   std::error_code ignored;
-  if (!fs::exists(wish.data, ignored))
-    throw_error(ErrorCode::not_found, "--data: there is no ", in_quotes(wish.data), "; ", what_to_name);
+  if (!fs::exists(request.data, ignored))
+    throw_error(ErrorCode::not_found, "--data: there is no ", in_quotes(request.data), "; ", what_to_name);
   const DeviceInfo device = device_of_recipe(text_of(draft), plugins);
   draft.fast = device.units > 0;
-  draft.ranks = wish.ranks > 0 ? wish.ranks : std::max<std::int64_t>(1, device.units);
-  draft.size = size_of(wish.goal, draft.fast);
+  draft.ranks = request.ranks > 0 ? request.ranks : std::max<std::int64_t>(1, device.units);
+  draft.size = size_of(request.goal, draft.fast);
   limit_sequence(draft, plugins);
   const std::int64_t wanted = draft.size.global;
   if (const std::optional<std::string> text = laid_out(draft, plugins, wanted)) return *text;
@@ -262,16 +262,16 @@ std::string drafted(const RecipeWish& wish, PluginHost& plugins) {
 }  // namespace
 
 // The user has no recipe yet: what the data plugin says of its options is left out.
-std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
+std::string first_recipe(const RecipeRequest& request, PluginHost& plugins) {
   try {
-    return drafted(wish, plugins);
+    return drafted(request, plugins);
   } catch (const Error& error) {
     const std::string_view said = first_line(error.what());
     constexpr std::string_view plugin = "data plugin '", behind = "': ";
     const std::size_t name = said.find(plugin), at = said.find(behind, name + plugin.size());
     if (name == std::string_view::npos || at == std::string_view::npos) throw;
     const std::string_view fact = said.substr(at + behind.size());
-    throw_error(error.code(), "cannot train on ", wish.data == "." ? "this folder" : "--data", ": ",
+    throw_error(error.code(), "cannot train on ", request.data == "." ? "this folder" : "--data", ": ",
                 fact.substr(0, fact.find("; ")), "; ", what_to_name, " with --data");
   }
 }
@@ -285,7 +285,7 @@ namespace fs = std::filesystem;
 enum class Keeping : std::uint8_t { plain, recompute, parts, host };
 
 struct FinetuneDraft {
-  FinetuneWish wish;
+  FinetuneRequest request;
   std::int64_t seq = 1024, between = 0, ranks = 1, micro = 1, global = 16;
   Keeping memory = Keeping::plain;
   bool fast = false;
@@ -325,10 +325,10 @@ void look_at(const std::string& line, const std::string& place, chat::ChatEncode
   for (const TokenId token : encoded.tokens) first.holds[static_cast<std::size_t>(token)] = true;
 }
 
-FirstChats look_at_chats(const FinetuneWish& wish, const chat::ChatFormat& format) {
-  const std::vector<fs::path> files = json_line_files(wish.data);
+FirstChats look_at_chats(const FinetuneRequest& request, const chat::ChatFormat& format) {
+  const std::vector<fs::path> files = json_line_files(request.data);
   if (files.empty())
-    throw_error(ErrorCode::not_found, "--data: there is neither a file ", in_quotes(wish.data.string()),
+    throw_error(ErrorCode::not_found, "--data: there is neither a file ", in_quotes(request.data.string()),
                 " nor a folder of that name with files of conversations (*.jsonl, *.ndjson); name one with a "
                 "conversation a line");
   FirstChats first;
@@ -340,7 +340,7 @@ FirstChats look_at_chats(const FinetuneWish& wish, const chat::ChatFormat& forma
     for (std::int64_t number = 1; file.next(line); ++number)
       if (!trim(line).empty()) look_at(line, path.string() + ":" + std::to_string(number), encoder, first);
   }
-  if (first.longest == 0) throw_error(ErrorCode::bad_input, wish.data.string(), ": holds no conversation");
+  if (first.longest == 0) throw_error(ErrorCode::bad_input, request.data.string(), ": holds no conversation");
   return first;
 }
 
@@ -361,7 +361,7 @@ void write_strategies(recipe::TomlWriter& out, const FinetuneDraft& draft) {
     out.value("master", "split",
               "weights that are updated: the other half of 32 bits beside those that compute");
   }
-  if (draft.wish.lora)
+  if (draft.request.lora)
     out.item("strategy")
         .value("plugin", "lora",
                "small matrices beside each weight are trained, and the weights stay as they are")
@@ -393,9 +393,9 @@ void write_strategies(recipe::TomlWriter& out, const FinetuneDraft& draft) {
 void write_data(recipe::TomlWriter& out, const FinetuneDraft& draft) {
   out.table("data")
       .value("plugin", "chat", "conversations, of which the assistant's answers are learned")
-      .value("path", draft.wish.data.string(), "a conversation a line")
-      .value("tokenizer", draft.wish.from.string(), "the folder of its tokenizer.json")
-      .value("template", draft.wish.chat_template,
+      .value("path", draft.request.data.string(), "a conversation a line")
+      .value("tokenizer", draft.request.from.string(), "the folder of its tokenizer.json")
+      .value("template", draft.request.chat_template,
              "own: the tokenizer's; or chatml, llama3, mistral, gemma, or a file")
       .value("between", draft.between, "the token between two conversations that share a sample")
       .value("mask_documents", true, "attention stops between conversations")
@@ -409,14 +409,14 @@ std::string text_of_finetune(const FinetuneDraft& draft) {
       "what it\n"
       "costs, prun explain KEY what a key means and which others there are.");
   out.table("run")
-      .value("name", draft.wish.name, "its folder is runs/NAME")
+      .value("name", draft.request.name, "its folder is runs/NAME")
       .value("steps", std::int64_t{1000000}, "updates of the weights at most")
       .value("epochs", epochs, "times that all conversations are gone through")
       .value("seed", std::int64_t{1}, "the same seed gives the same numbers every time")
       .value("save_minutes", 30.0, "minutes between two checkpoints; one more comes at the end")
       .value("keep", std::int64_t{2}, "checkpoints that stay, the newest");
   out.table("model")
-      .value("init", draft.wish.from.string(), "the model to go on from: gives shape and weights")
+      .value("init", draft.request.from.string(), "the model to go on from: gives shape and weights")
       .value("seq", draft.seq, "tokens of one sequence, which may hold several conversations");
   write_data(out, draft);
   out.table("batch")
@@ -428,7 +428,7 @@ std::string text_of_finetune(const FinetuneDraft& draft) {
   write_strategies(out, draft);
   out.table("optimizer")
       .value("plugin", "adamw", "how gradients become updates")
-      .value("lr", draft.wish.lora ? 2e-4 : 1e-5,
+      .value("lr", draft.request.lora ? 2e-4 : 1e-5,
              "how far an update goes: too high forgets, too low learns slowly")
       .value("weight_decay", 0.0, "pulls weights towards zero")
       .value("clip", 1.0, "the largest gradient that counts in full")
@@ -439,8 +439,8 @@ std::string text_of_finetune(const FinetuneDraft& draft) {
   return out.text();
 }
 
-// Chooses a length that fits the longest conversation, as far as the model goes; without a user's wish it is
-// at most 4096.
+// Chooses a length that fits the longest conversation, as far as the model goes; without a user's request it
+// is at most 4096.
 void choose_length(FinetuneDraft& draft, std::int64_t longest, PluginHost& plugins) {
   constexpr std::int64_t least = 128, most = 4096;
   draft.seq =
@@ -452,16 +452,16 @@ void choose_length(FinetuneDraft& draft, std::int64_t longest, PluginHost& plugi
 
 }  // namespace
 
-std::string finetune_recipe(const FinetuneWish& wish, PluginHost& plugins) {
-  FinetuneDraft draft{wish};
-  const chat::ChatFormat format(wish.from, wish.chat_template);
-  const FirstChats first = look_at_chats(wish, format);
+std::string finetune_recipe(const FinetuneRequest& request, PluginHost& plugins) {
+  FinetuneDraft draft{request};
+  const chat::ChatFormat format(request.from, request.chat_template);
+  const FirstChats first = look_at_chats(request, format);
   draft.between = token_between(format, first);
   draft.tokens = first.tokens_of_all();
   choose_length(draft, first.longest, plugins);
   const DeviceInfo device = device_of_recipe(text_of_finetune(draft), plugins);
   draft.fast = device.units > 0;
-  draft.ranks = wish.ranks > 0 ? wish.ranks : std::max<std::int64_t>(1, device.units);
+  draft.ranks = request.ranks > 0 ? request.ranks : std::max<std::int64_t>(1, device.units);
   const std::int64_t wanted = draft.global;
   for (const Keeping memory : {Keeping::plain, Keeping::recompute, Keeping::parts, Keeping::host})
     for (const std::int64_t micro : {8, 4, 2, 1}) {

@@ -10,7 +10,7 @@ namespace prun {
 
 // ------------------------------------------------------------------- first recipe
 
-struct RecipeWish {
+struct RecipeRequest {
   std::string name = "first";
   std::string model = "gpt";   // is "gpt", "llama", or a config.json of Hugging Face, or a folder with one
   std::string data = ".";      // is text: a file or a folder; or tokens: .bin, .idx
@@ -20,12 +20,12 @@ struct RecipeWish {
 
 // Returns the text of a recipe that prun check accepts: for all units of the device that `auto` stands for,
 // with the largest microbatch, of a few, that fits there. Throws what prun check would throw where none does.
-std::string first_recipe(const RecipeWish& wish, PluginHost& plugins);
+std::string first_recipe(const RecipeRequest& request, PluginHost& plugins);
 
 // ------------------------------------------------------------------- finetune recipe
 // Writes a recipe that trains a model of Hugging Face further on conversations, for this machine.
 
-struct FinetuneWish {
+struct FinetuneRequest {
   std::string name = "finetune";
   std::filesystem::path from;         // the model's folder, with its tokenizer
   std::filesystem::path data;         // a file of conversations, one a line, or a folder of such
@@ -37,6 +37,6 @@ struct FinetuneWish {
 // Returns the text of a recipe that prun check accepts. Of the ways to have a model in memory it takes the
 // first that fits: all on the device, activations computed again, state in parts, all in the host's memory.
 // Throws what prun check would throw where none does.
-std::string finetune_recipe(const FinetuneWish& wish, PluginHost& plugins);
+std::string finetune_recipe(const FinetuneRequest& request, PluginHost& plugins);
 
 }  // namespace prun

@@ -77,27 +77,27 @@ class SampleText {
 
 // Writes a recipe that trains a model of Hugging Face further on conversations.
 int init_finetune(const Arguments& arguments, const fs::path& file) {
-  FinetuneWish wish;
-  wish.name = file.stem().string();
-  wish.from = *arguments.path("--from");
-  if (std::error_code ignored; !fs::is_directory(wish.from, ignored))
-    throw_error(ErrorCode::not_found, "--from: there is no folder ", in_quotes(wish.from.string()),
+  FinetuneRequest request;
+  request.name = file.stem().string();
+  request.from = *arguments.path("--from");
+  if (std::error_code ignored; !fs::is_directory(request.from, ignored))
+    throw_error(ErrorCode::not_found, "--from: there is no folder ", in_quotes(request.from.string()),
                 "; prun loads nothing from a hub: fetch the model first, as by `hf download NAME --local-dir "
                 "FOLDER`");
   const std::optional<fs::path> data = arguments.path("--data");
   if (!data)
     throw_error(ErrorCode::bad_input, "--from goes with --data PATH, conversations to train on, one a line");
-  wish.data = *data;
+  request.data = *data;
   if (const auto named = arguments.values.find("--template"); named != arguments.values.end())
-    wish.chat_template = named->second;
+    request.chat_template = named->second;
   if (const auto adapter = arguments.values.find("--adapter"); adapter != arguments.values.end()) {
     if (adapter->second != "lora")
       throw_error(ErrorCode::bad_input, "--adapter takes lora, not ", in_quotes(adapter->second));
-    wish.lora = true;
+    request.lora = true;
   }
-  wish.ranks = arguments.number("--ranks", 0);
+  request.ranks = arguments.number("--ranks", 0);
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
-  write_new(file, finetune_recipe(wish, plugins));
+  write_new(file, finetune_recipe(request, plugins));
   std::printf("wrote %s\n  prun data show %s\n  prun plan %s\n  prun %s\n", file.c_str(), file.c_str(),
               file.c_str(), file.c_str());
   return 0;
@@ -111,20 +111,20 @@ int init_command(const Arguments& arguments) {
   for (const char* option : {"--template", "--adapter"})
     if (arguments.values.count(option) != 0)
       throw_error(ErrorCode::bad_input, option, " goes with --from, the model to go on from");
-  RecipeWish wish;
-  wish.name = file.stem().string();
-  settle(wish.model, arguments, "--model", "Which model: gpt, llama, or a path to a config.json?");
-  settle(wish.data, arguments, "--data",
+  RecipeRequest request;
+  request.name = file.stem().string();
+  settle(request.model, arguments, "--model", "Which model: gpt, llama, or a path to a config.json?");
+  settle(request.data, arguments, "--data",
          "Which data: a text file, a folder of them, or tokens (.bin, .idx)?");
-  settle(wish.goal, arguments, "--goal", "What for: quick, a run of a minute, or train, a model to keep?");
-  wish.ranks = arguments.number("--ranks", 0);
+  settle(request.goal, arguments, "--goal", "What for: quick, a run of a minute, or train, a model to keep?");
+  request.ranks = arguments.number("--ranks", 0);
   std::optional<SampleText> sample;
-  if (wish.data == "." && arguments.values.count("--data") == 0 && is_empty_here()) {
+  if (request.data == "." && arguments.values.count("--data") == 0 && is_empty_here()) {
     sample.emplace();
-    wish.data = sample_name;
+    request.data = sample_name;
   }
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
-  write_new(file, first_recipe(wish, plugins));
+  write_new(file, first_recipe(request, plugins));
   if (sample) sample->keep();
   std::printf("wrote %s\n  prun check %s\n  prun plan %s\n  prun %s\n", file.c_str(), file.c_str(),
               file.c_str(), file.c_str());

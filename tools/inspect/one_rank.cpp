@@ -152,7 +152,7 @@ WrittenNumbers WholeNumberProbe::take() {
   if (!failed_.empty()) throw_error(ErrorCode::internal, failed_);
   for (const Id id : assembly_.program().runtimes())
     if (can_be_named(assembly_.program().value(id)) && is_named(id))
-      keep(assembly_.program().value(id).name, id, Call(), assembly_.plan().home(id));
+      keep(assembly_.program().value(id).name, id, Call(), assembly_.plan().allocation(id));
   return std::move(written_);
 }
 

@@ -23,13 +23,14 @@ PurposeBytes empty(const std::string& name, const Plan& plan) {
 
 // Counts all instances, with each value at a multiple of the range's alignment.
 void add_parts(const Plan& plan, const Bucket& bucket, Id value, PurposeBytes& parts) {
-  const auto home = plan.homes.find(value);
-  if (home == plan.homes.end() || home->second.region != Region::state) return;
-  const Layout::Range& range = plan.layout.ranges[static_cast<std::size_t>(home->second.range)];
+  const auto allocation = plan.allocations.find(value);
+  if (allocation == plan.allocations.end() || allocation->second.region != Region::state) return;
+  const Layout::Range& range = plan.layout.ranges[static_cast<std::size_t>(allocation->second.range)];
   const std::int64_t unit = range.place.space == Space::disk ? drive_alignment : alignment;
   for (const Instance& instance : plan.instances)
     if (instance.segment == bucket.segment && !instance.is_stub())
-      parts.by_range[static_cast<std::size_t>(home->second.range)] += align(home->second.bytes, unit);
+      parts.by_range[static_cast<std::size_t>(allocation->second.range)] +=
+          align(allocation->second.bytes, unit);
 }
 
 }  // namespace

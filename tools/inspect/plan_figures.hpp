@@ -16,7 +16,7 @@ namespace prun {
 
 struct PurposeBytes {
   std::string name;
-  bool stays = false;                  // says that it has a home, which may lie in several ranges
+  bool stays = false;                  // says that it has an allocation, which may lie in several ranges
   std::vector<std::int64_t> by_range;  // by range of the layout
 
   std::int64_t all() const;
@@ -77,7 +77,7 @@ struct TrafficMatrix {
 TrafficMatrix traffic_matrix(const Assembly& assembly, PluginHost& plugins, std::int64_t most_rows);
 
 // ------------------------------------------------------------------- timeline
-// Returns what runs when in a step, as bars to draw: from the simulated step or, where there are no prices,
+// Returns what runs when in a step, as bars to draw: from the simulated step or, without a cost table,
 // from the pipeline's schedule with every pass taking one unit.
 
 struct TimelineBar {

@@ -248,8 +248,8 @@ std::string ranges_text(const Plan& plan) {
   return text;
 }
 
-// Returns "40 % in device memory, 60 % in pinned host memory" for tensors that have their home in several
-// places.
+// Returns "40 % in device memory, 60 % in pinned host memory" for tensors that have their allocation in
+// several places.
 std::string shares_text(const Layout& layout, const PurposeBytes& purpose) {
   if (!purpose.stays) return "";
   std::vector<std::string> shares;

@@ -155,7 +155,7 @@ KernelTimer::Shares KernelTimer::shares() const {
 }
 
 // The simulation knows what holds such a copy up. Where the recipe's device computes on the host, others do
-// as well, on the same cores: there the whole measured time is the price.
+// as well, on the same cores: there the whole measured time is the cost.
 bool KernelTimer::moves_beside_others(const Assembly& assembly, const PlannedStep& step) const {
   if (assembly.device_info().host_memory || assembly.device_infos().size() == 1) return false;
   std::vector<bool> on_host;
@@ -461,7 +461,7 @@ class Measured {
     }
   }
 
-  void price_other_copies() const {
+  void fit_other_copies() const {
     for (const auto& [device, samples] : copies_)
       for (const DType type :
            {DType::f64, DType::f32, DType::bf16, DType::f16, DType::u16, DType::i32, DType::i64})
@@ -496,7 +496,7 @@ void bench_rank(PluginHost& plugins, const Recipe& recipe, std::int64_t rank, Co
   Measured measured(table);
   measured.take(
       time_kernels(recipe, plugins, timed_steps / 2, at_once_here(info, mesh_of(recipe).world()), rank));
-  measured.price_other_copies();
+  measured.fit_other_copies();
 }
 
 void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say,
@@ -523,7 +523,7 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
     for (int rank : stages_of(recipe, plugins))
       measured.take(time_kernels(recipe, plugins, timed_steps / 2, at_once, rank));
   }
-  measured.price_other_copies();
+  measured.fit_other_copies();
 }
 
 }  // namespace prun

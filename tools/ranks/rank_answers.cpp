@@ -181,7 +181,7 @@ int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const M
   return answer_as_member(recipe, places, [&](const Member& member) {
     const Question question = make(member.place);
     const Assembly assembly(without_ramp(recipe), member.plugins, member.rank);
-    if (question.probes && member.rank == 0) assembly.check_steps_end(true);
+    if (question.probes && member.rank == 0) assembly.check_no_deadlock(true);
     Membership membership = member.membership;
     membership.full_steps = static_cast<bool>(question.probes);
     membership.probes = [&](const Assembly& of, Communicators* with) {

@@ -40,7 +40,7 @@ std::optional<TuneResult> layouts_of(const Arguments& arguments, const std::stri
   const Opened opened = open_unsettled(arguments, file);
   if (!leaves_layout_open(*opened.unsettled)) return {};
   TuneRequest request;
-  request.wish.ranks = opened.unsettled->integer("run.ranks");
+  request.scope.ranks = opened.unsettled->integer("run.ranks");
   request.shown = most_layouts;
   const KnownCosts costs = known_costs(arguments.path("--costs"));
   return tune(*opened.unsettled, *opened.plugins, costs.table, request);

@@ -17,7 +17,7 @@
 #include "cli/preflight.hpp"
 #include "launch/launcher.hpp"
 #include "launch/shared_folder.hpp"
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 #include "prun/visible.hpp"
 #include "search/what_fits.hpp"
 #include "train/assemble/assembly.hpp"

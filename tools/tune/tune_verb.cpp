@@ -144,7 +144,7 @@ class Here {
     return any;
   }
 
-  // Measures exchanges among all ranks, where there are no measured ones of so many: prices would be worked
+  // Measures exchanges among all ranks, where there are no measured ones of so many: costs would be worked
   // out from those among fewer. Returns whether it did.
   bool measure_exchanges(CostTable& costs, const TuneResult& result, CostTable& found) {
     if (result.ranks < 2 || result.ranks_of_host < result.ranks || found.exchanges.size() > 0) return false;
@@ -351,13 +351,13 @@ TuneGoal goal_of(const Arguments& arguments) {
 
 TuneRequest request_of(const Arguments& arguments) {
   TuneRequest request;
-  request.wish = {arguments.number("--ranks", 0), arguments.number("--hosts", 0),
-                  arguments.has("--rounding")};
+  request.scope = {arguments.number("--ranks", 0), arguments.number("--hosts", 0),
+                   arguments.has("--rounding")};
   request.shown = static_cast<std::size_t>(arguments.number("--top", 10));
   request.threads = static_cast<std::size_t>(arguments.number("--threads", 0));
-  request.wish.most_batch = arguments.number("--batch-to", 0);
+  request.scope.most_batch = arguments.number("--batch-to", 0);
   request.goal = goal_of(arguments);
-  if (request.wish.most_batch > 0 && request.goal != TuneGoal::tokens)
+  if (request.scope.most_batch > 0 && request.goal != TuneGoal::tokens)
     throw_error(ErrorCode::bad_input, "--batch-to lets the batch grow for tokens a second; add --for tokens");
   if (!arguments.has("--json"))
     request.say = [](const std::string& line) { std::fprintf(stderr, "prun: %s\n", line.c_str()); };

@@ -283,16 +283,16 @@ class FunctionScratch {
   void use(Id value, MemoryPlace place, std::int64_t bytes, std::int32_t at);
   void add_workspace(MemoryPlace place, std::int64_t bytes, std::int32_t at);
 
-  // Call it after all use(). `side_by_side`: values in the first range keep the order of their first uses,
+  // Call it after all use(). `interleaved`: values in the first range keep the order of their first uses,
   // for merged collectives. Returns bytes by range.
-  std::vector<std::int64_t> assign(bool side_by_side);
+  std::vector<std::int64_t> assign(bool interleaved);
 
   // Returns the bytes of separate workspaces, by range.
   const std::vector<std::int64_t>& workspace_bytes() const { return apart_; }
 
   // After assign(): sets addresses of a step's scratch operands and its workspace, and the bytes that are
   // dead after it.
-  void place(PlannedStep& step, std::int32_t at, const Homes& homes) const;
+  void place(PlannedStep& step, std::int32_t at, const Allocations& allocations) const;
 
  private:
   struct Scratch {
@@ -342,10 +342,10 @@ FunctionScratch::Scratch FunctionScratch::add_lifetime(MemoryPlace place, std::i
   return {range, lifetimes_[range].size() - 1};
 }
 
-std::vector<std::int64_t> FunctionScratch::assign(bool side_by_side) {
+std::vector<std::int64_t> FunctionScratch::assign(bool interleaved) {
   std::vector<std::int64_t> bytes;
   for (std::size_t range = 0; range < lifetimes_.size(); ++range)
-    bytes.push_back(side_by_side && range == 0
+    bytes.push_back(interleaved && range == 0
                         ? assign_offsets_in_order(lifetimes_[range])
                         : assign_offsets(lifetimes_[range], layout_.alignment_in(layout_.ranges[range])));
   return bytes;
@@ -362,9 +362,9 @@ Address FunctionScratch::address_of(const Scratch& scratch) const {
           static_cast<std::int32_t>(scratch.range)};
 }
 
-void FunctionScratch::place(PlannedStep& step, std::int32_t at, const Homes& homes) const {
+void FunctionScratch::place(PlannedStep& step, std::int32_t at, const Allocations& allocations) const {
   for (PlannedOperand& operand : step.operands) {
-    if (operand.value == none || homes.contains(operand.value)) continue;
+    if (operand.value == none || allocations.contains(operand.value)) continue;
     const Scratch& scratch = values_.at(operand.value);
     operand.address = address_of(scratch);
     if (lifetime_of(scratch).last == at) step.dead_after.push_back(operand.address);
@@ -443,7 +443,7 @@ void add_fences(PlannedStep& step, const Address& inside, std::int32_t operand, 
 
 class FunctionPlanner {
  public:
-  FunctionPlanner(const Program& program, const Lowering& lowering, const Homes& around, Id segment,
+  FunctionPlanner(const Program& program, const Lowering& lowering, const Allocations& around, Id segment,
                   FunctionKind kind, std::int32_t delay, Plan& plan)
       : program_(program),
         lowering_(lowering),
@@ -471,15 +471,15 @@ class FunctionPlanner {
     function_.workspace_bytes = scratch_.workspace_bytes();
     for (std::size_t at = 0; at < function_.steps.size(); ++at) give_addresses(at);
     if (reduces) function_.steps = merge_exchanges(program_, std::move(function_.steps), lowering_.fence);
-    function_.pieces = divide_by_queue(program_, reach_, function_, plan_.lanes > 1, plan_.queues);
+    function_.pieces = divide_by_queue(program_, reach_, function_, plan_.interleave > 1, plan_.queues);
     return std::move(function_);
   }
 
  private:
-  // Workspaces of several lanes share a region, since their calls run one after the other.
+  // Workspaces of interleaved microbatches share a region, since their calls run one after the other.
   Region workspace_region(const Program& program, Id segment, FunctionKind kind) const {
     const Region scratch = scratch_region(program, reach_, segment, kind);
-    return plan_.lanes > 1 && scratch == Region::scratch ? Region::workspace : scratch;
+    return plan_.interleave > 1 && scratch == Region::scratch ? Region::workspace : scratch;
   }
 
   void add_step(Id id) {
@@ -517,18 +517,18 @@ class FunctionPlanner {
       for (const PlannedOperand& operand : function_.steps[at].operands) operand_of(operand.value, now);
   }
 
-  // Returns the value as an operand, with its address if it has a home.
+  // Returns the value as an operand, with its address if it has an allocation.
   PlannedOperand operand_of(Id value, std::int32_t at) {
     if (value == none) return {};
-    const auto home = plan_.homes.find(value);
-    if (home == plan_.homes.end()) {
+    const auto allocation = plan_.allocations.find(value);
+    if (allocation == plan_.allocations.end()) {
       scratch_.use(value, reach_.place_of(value), program_.local_bytes(value), at);
       return {value, {}};
     }
-    const Region region = home->second.region;
+    const Region region = allocation->second.region;
     function_.uses_batch |= facts_of(region).is_staged;
     function_.uses_inputs |= region == Region::input;
-    return {value, home->second};
+    return {value, allocation->second};
   }
 
   void add_cost(const OpCost& cost) {
@@ -538,7 +538,7 @@ class FunctionPlanner {
 
   void give_addresses(std::size_t at) {
     PlannedStep& step = function_.steps[at];
-    scratch_.place(step, static_cast<std::int32_t>(at), plan_.homes);
+    scratch_.place(step, static_cast<std::int32_t>(at), plan_.allocations);
     if (lowering_.fence > 0) fence(step);
     if (!step.exchange) return;
     step.exchange->in = step.operands.front().address;
@@ -560,7 +560,7 @@ class FunctionPlanner {
 
   const Program& program_;
   const Lowering& lowering_;
-  const Homes& around_;
+  const Allocations& around_;
   Plan& plan_;
   const Reach reach_;
   FunctionScratch scratch_;
@@ -569,7 +569,7 @@ class FunctionPlanner {
 
 }  // namespace
 
-PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& around,
+PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Allocations& around,
                               Id segment, FunctionKind kind, std::int32_t delay, Plan& plan) {
   PlannedFunction function = FunctionPlanner(program, lowering, around, segment, kind, delay, plan).run();
   if (delay >= 0 && kind != FunctionKind::update) read_with_age(program, plan, delay, function);

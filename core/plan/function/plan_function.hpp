@@ -9,10 +9,10 @@
 
 namespace prun {
 
-// Values without a home are scratch. `around`: for adjacent values the address range of all of them. `delay`:
-// the function reads parameters so many updates old; -1: those of the program. Adds new queues and ranges to
-// the plan.
-PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& around,
+// Values without an allocation are scratch. `around`: for adjacent values the address range of all of them.
+// `delay`: the function reads parameters so many updates old; -1: those of the program. Adds new queues and
+// ranges to the plan.
+PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Allocations& around,
                               Id segment, FunctionKind kind, std::int32_t delay, Plan& plan);
 
 }  // namespace prun

@@ -7,8 +7,8 @@
 namespace prun {
 
 MemoryPlace Reach::place_of(Id value) const {
-  const auto home = plan_.homes.find(value);
-  if (home != plan_.homes.end()) return plan_.layout.ranges[home->second.range].place;
+  const auto allocation = plan_.allocations.find(value);
+  if (allocation != plan_.allocations.end()) return plan_.layout.ranges[allocation->second.range].place;
   return program_.value(value).place.value_or(MemoryPlace{device_, Space::device});
 }
 

@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// For the ops of a function. Needs the homes of values that outlive it.
+// For the ops of a function. Needs the allocations of values that outlive it.
 class Reach {
  public:
   Reach(const Program& program, const Lowering& lowering, const Plan& plan, std::int32_t device)

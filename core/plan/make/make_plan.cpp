@@ -40,12 +40,13 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
     plan.extents.push_back(program.mesh().extent(axis));
   }
   plan.microbatches = microbatches;
-  plan.lanes = work.lanes;
+  plan.interleave = work.interleave;
   plan.overlaps = !work.period.passes.empty();
   // A pipeline comes back to each instance later. Microbatches that go side by side come before the next
   // ones.
   if (work.interleaves())
-    plan.input_slots = work.lanes > 1 ? std::min<std::int64_t>(microbatches, 2 * work.lanes) : microbatches;
+    plan.input_slots =
+        work.interleave > 1 ? std::min<std::int64_t>(microbatches, 2 * work.interleave) : microbatches;
   if (plan.overlaps) set_copies(work.period, plan);
   plan.queues = {{"compute", true, no_axis, 0, -1, 0}, {"copy", false, no_axis, 0, -1, 0}};
   for (const Space space : {Space::device, Space::pinned}) range_of(plan.layout, {0, space});
@@ -77,8 +78,8 @@ bool is_called(const Program& program, const Work& work, const Lowering& lowerin
 }
 
 // Leaves out segments that are entirely on other ranks.
-void plan_functions(const Program& program, const Work& work, const Lowering& lowering, const Homes& around,
-                    std::span<const std::int32_t> first_instance, Plan& plan) {
+void plan_functions(const Program& program, const Work& work, const Lowering& lowering,
+                    const Allocations& around, std::span<const std::int32_t> first_instance, Plan& plan) {
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (int k = 0; first_instance[segment] >= 0 && k < function_kinds; ++k)
       if (const auto kind = static_cast<FunctionKind>(k);
@@ -111,7 +112,7 @@ PlanOutline outline_plan(const Program& program, const Lowering& lowering, std::
   PlanOutline outline{begin_plan(program, microbatches, rank, work, nullptr), {}};
   Plan& plan = outline.plan;
   const std::vector<std::int32_t> first_instance = make_instances(program, work, plan);
-  PlacedHomes placed = place_homes(program, lowering, nullptr, first_instance, plan);
+  PlacedAllocations placed = place_allocations(program, lowering, nullptr, first_instance, plan);
   add_tie_queue(program, work, plan);
   plan_functions(program, work, lowering, placed.around, first_instance, plan);
   outline.sizes = std::move(placed.sizes);
@@ -125,7 +126,7 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
              " devices");
   Plan plan = begin_plan(program, microbatches, rank, work, base_program);
   const std::vector<std::int32_t> first_instance = make_instances(program, work, plan);
-  const auto [around, sizes] = place_homes(program, lowering, base_program, first_instance, plan);
+  const auto [around, sizes] = place_allocations(program, lowering, base_program, first_instance, plan);
   add_tie_queue(program, work, plan);
   plan_functions(program, work, lowering, around, first_instance, plan);
   plan_transfers(program, work, plan);
@@ -145,7 +146,7 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
   place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.spare.far_ahead},
                 base_program, plan);
   mark_dead_slots(program, plan);
-  if (work.lanes > 1) order_side_by_side(program, plan);
+  if (work.interleave > 1) order_interleaved(program, plan);
   derive_waits(program, plan);
   // While steps overlap, a save waits until no step runs.
   if (lowering.saves_beside && !plan.overlaps) derive_save_reads(program, rank, plan, base_program);

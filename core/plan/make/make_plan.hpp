@@ -1,6 +1,6 @@
-// Makes a rank's plan: instances, homes, functions, calls with waits, addresses, and the proof. Example:
-// make_plan() of a program with 32 layers plans each function of `block` once, then orders 32 × microbatches
-// calls of it.
+// Makes a rank's plan: instances, allocations, functions, calls with waits, addresses, and the proof.
+// Example: make_plan() of a program with 32 layers plans each function of `block` once, then orders 32 ×
+// microbatches calls of it.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Passes of planning that decide where values are stored, in the order in which make/make_plan.cpp runs them:
-// homes, transfers between stages, last uses, regions. Example: the output of a layer gets a home in region
-// `boundary`; with m microbatches alive its region has m slots a layer.
+// allocations, transfers between stages, last uses, regions. Example: the output of a layer gets an
+// allocation in region `boundary`; with m microbatches alive its region has m slots a layer.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,21 @@
 
 namespace prun {
 
-// ------------------------------------------------------------ homes
+// ------------------------------------------------------------ allocations
 
-// Homes of values that outlive the function that writes them.
-struct PlacedHomes {
-  Homes around;                    // for adjacent values, the range of all of them
+// Allocations of values that outlive the function that writes them.
+struct PlacedAllocations {
+  Allocations around;              // for adjacent values, the range of all of them
   std::vector<RegionBytes> sizes;  // by segment
 };
 
-// Fills plan.homes and adds ranges. `first_instance`: of each segment. `base_program`: may be null. Throws an
-// Error that names a value that cannot be stored as requested.
-PlacedHomes place_homes(const Program& program, const Lowering& lowering, const BaseProgram* base_program,
-                        std::span<const std::int32_t> first_instance, Plan& plan);
+// Fills plan.allocations and adds ranges. `first_instance`: of each segment. `base_program`: may be null.
+// Throws an Error that names a value that cannot be stored as requested.
+PlacedAllocations place_allocations(const Program& program, const Lowering& lowering,
+                                    const BaseProgram* base_program,
+                                    std::span<const std::int32_t> first_instance, Plan& plan);
 
-// Removes homes of parameter versions that are older than any that passes here read.
+// Removes allocations of parameter versions that are older than any that passes here read.
 void forget_older_versions(const Program& program, Plan& plan);
 
 // ------------------------------------------------------------ transfers
@@ -38,7 +39,7 @@ void forget_older_versions(const Program& program, Plan& plan);
 // Adds the queue for gradients of a tied parameter, if another rank holds the other copy.
 void add_tie_queue(const Program& program, const Work& work, Plan& plan);
 // Each direction between two stages has a queue, so that nothing waits for what it does not need. Needs
-// plan.chunks, plan.instances and plan.homes.
+// plan.chunks, plan.instances and plan.allocations.
 void plan_transfers(const Program& program, const Work& work, Plan& plan);
 
 // ------------------------------------------------------------ last uses

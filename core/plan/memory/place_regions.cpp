@@ -105,7 +105,7 @@ std::int64_t RegionNeeds::slots_of(std::size_t instance) const {
 }
 
 std::int64_t RegionNeeds::slots_at_once() const {
-  if (plan_.lanes > 1) return plan_.lanes;
+  if (plan_.interleave > 1) return plan_.interleave;
   return work_.axis == no_axis && work_.interleaves() ? plan_.microbatches : 1;
 }
 
@@ -234,16 +234,16 @@ class Regions {
     for (const std::int64_t offset : time_slots.offsets.of) placed(region).push_back({base + offset, 0});
   }
 
-  // With several lanes each has scratch.
+  // Each interleaved microbatch has scratch.
   void place_scratch() {
     const std::int64_t each = align(needs_.most_scratch(range_), plan_.layout.alignment_in(here()));
-    here().scratch = {take(Region::scratch, plan_.lanes * each), plan_.lanes > 1 ? each : 0};
+    here().scratch = {take(Region::scratch, plan_.interleave * each), plan_.interleave > 1 ? each : 0};
   }
 
-  // Local gradients start where scratch starts, and end where they end; after the scratch of several lanes,
-  // which may all be in use.
+  // Local gradients start where scratch starts, and end where they end; after the scratch of interleaved
+  // microbatches, which may all be in use.
   void place_unreduced(const TimeSlots& time_slots) {
-    const std::int64_t base = plan_.lanes > 1 ? end_ : here().scratch.base;
+    const std::int64_t base = plan_.interleave > 1 ? end_ : here().scratch.base;
     take(Region::unreduced, std::max<std::int64_t>(0, base + time_slots.offsets.bytes - end_));
     for (const std::int64_t offset : time_slots.offsets.of)
       placed(Region::unreduced).push_back({base + offset, 0});
@@ -337,7 +337,7 @@ void mark_dead_blocks(const Program& program, const Bucket& bucket, Plan& plan) 
         for (const PlannedOperand& operand : step.operands)
           if (operand.value != none && hands_over(program, bucket, operand.value)) last = &step;
   for (std::size_t m = 0; last && m < bucket.parameters.size(); ++m)
-    last->dead_after.push_back(plan.home(program.value(bucket.parameters[m]).gradient));
+    last->dead_after.push_back(plan.allocation(program.value(bucket.parameters[m]).gradient));
 }
 
 // Values in buffers that layers reuse are dead after the copy that reads them.
@@ -372,8 +372,9 @@ void mark_dead_sums_of_step(const Program& program, Plan& plan) {
     const SegmentData& segment = program.segment(instance.segment);
     if (instance.is_stub() || segment.device_of(FunctionKind::update) != 0) continue;
     for (Id id : segment.values)
-      if (const auto home = plan.homes.find(id); home != plan.homes.end() && is_sum_of_step(program, id)) {
-        begin->dead_after.push_back(home->second);
+      if (const auto allocation = plan.allocations.find(id);
+          allocation != plan.allocations.end() && is_sum_of_step(program, id)) {
+        begin->dead_after.push_back(allocation->second);
         begin->dead_after.back().whose = Whose::fixed;
         begin->dead_after.back().instance = static_cast<std::int32_t>(i);
       }
@@ -398,7 +399,7 @@ void mark_dead_slots(const Program& program, Plan& plan) {
         for (PlannedStep& step : function.steps)
           for (const PlannedOperand& operand : step.operands)
             if (operand.value != none && operand.address.region == Region::slot) last[operand.value] = &step;
-    for (const auto& [value, step] : last) step->dead_after.push_back(plan.home(value));
+    for (const auto& [value, step] : last) step->dead_after.push_back(plan.allocation(value));
   }
 }
 
@@ -466,7 +467,7 @@ class Transfers {
   PlannedStep step_of(Id value, FunctionKind kind, std::int64_t peer) const {
     PlannedStep step;
     step.exchange = exchange_of(value, kind, peer);
-    step.operands.push_back({value, plan_.home(value)});
+    step.operands.push_back({value, plan_.allocation(value)});
     return step;
   }
 
@@ -477,7 +478,7 @@ class Transfers {
     exchange.dtype = program_.value(value).dtype;
     exchange.count = program_.local_elements(value);
     exchange.peer = peer < work_.coordinate ? 0 : 1;
-    (sends ? exchange.in : exchange.out) = plan_.home(value);
+    (sends ? exchange.in : exchange.out) = plan_.allocation(value);
     return exchange;
   }
 

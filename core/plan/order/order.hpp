@@ -54,7 +54,7 @@ void begin_carried_sums(const Program& program, Plan& plan);
 
 // Divides functions where what runs once and what runs in each step meet. It runs before calls are ordered.
 void divide_at_first_steps(const Program& program, Plan& plan);
-// Limits calls of what runs once to the first round of a row, which a text is. It needs all calls.
+// Limits calls of what runs once to the first iteration of a row, which a text is. It needs all calls.
 void limit_to_first_steps(const Program& program, Plan& plan);
 
 // ------------------------------------------------------------ interleaved microbatches
@@ -63,7 +63,7 @@ void limit_to_first_steps(const Program& program, Plan& plan);
 // another travel. Example: F0 of microbatch 0, its all-reduce, and during that F0 of microbatch 1. Calls that
 // touch the same bytes keep their order, and with it the order of sums. All ranks that run the same program
 // get the same order: it follows from nominal times, and from nothing that depends on a rank's threads.
-void order_side_by_side(const Program& program, Plan& plan);
+void order_interleaved(const Program& program, Plan& plan);
 
 // ------------------------------------------------------------ waits
 

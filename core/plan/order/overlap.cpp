@@ -126,7 +126,7 @@ class AgedFunctions {
 
 // Returns how many updates ago the parameters that a pass needs were current, in the iteration of a row that
 // has `before` iterations before it. A row's first update comes `first` iterations after its step begins.
-std::int64_t age_in_round(const Call& call, std::int32_t delay, std::int32_t first, std::int32_t before) {
+std::int64_t age_in_iteration(const Call& call, std::int32_t delay, std::int32_t first, std::int32_t before) {
   const std::int32_t updates = std::max(0, before - first);
   return updates - (before - call.behind) + delay;
 }
@@ -159,9 +159,9 @@ class Aging {
   void add_by_age(const Call& call, std::int32_t first) {
     const std::int32_t delay = plan_.instances[call.instance].delay;
     const std::int32_t steady = std::max<std::int32_t>(call.from, first);
-    add(call, delay, age_in_round(call, delay, first, steady), steady, Round::many);
+    add(call, delay, age_in_iteration(call, delay, first, steady), steady, Iteration::many);
     for (std::int32_t before = call.from; before < steady; ++before)
-      add(call, delay, age_in_round(call, delay, first, before), before, before);
+      add(call, delay, age_in_iteration(call, delay, first, before), before, before);
   }
 
   void add(const Call& call, std::int32_t delay, std::int64_t age, std::int32_t from, std::int32_t to) {

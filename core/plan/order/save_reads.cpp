@@ -18,9 +18,9 @@ class PersistentBytes {
  public:
   PersistentBytes(const Plan& plan, const std::vector<PersistentValue>& values) {
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const Address& home = plan.home(values[i].value);
-      const std::int64_t at = plan.resolve(values[i].instance, home);
-      if (home.bytes > 0) ranges_.push_back({at, at + home.bytes, i});
+      const Address& allocation = plan.allocation(values[i].value);
+      const std::int64_t at = plan.resolve(values[i].instance, allocation);
+      if (allocation.bytes > 0) ranges_.push_back({at, at + allocation.bytes, i});
     }
     std::sort(ranges_.begin(), ranges_.end(),
               [](const Range& a, const Range& b) { return a.begin < b.begin; });

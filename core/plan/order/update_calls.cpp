@@ -311,7 +311,7 @@ std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance, const Sum
 Contributions::Contributions(const Plan& plan, const Work& work)
     : touched_(plan, {Region::gradient, Region::unreduced}),
       progress_(plan.instances.size()),
-      lanes_(work.lanes) {
+      interleave_(work.interleave) {
   for (std::size_t i = 0; i < progress_.size(); ++i) {
     const auto instance = static_cast<std::int32_t>(i);
     Progress& progress = progress_[i];
@@ -325,7 +325,7 @@ Contributions::Contributions(const Plan& plan, const Work& work)
       for (const std::int32_t i : touched_.by(call)) {
         Progress& progress = progress_[i];
         progress.left = ++progress.all;
-        Microbatch& microbatch = progress.microbatches[pass.microbatch / lanes_];
+        Microbatch& microbatch = progress.microbatches[pass.microbatch / interleave_];
         microbatch.left = ++microbatch.all;
       }
 }
@@ -343,7 +343,7 @@ std::vector<std::int32_t> Contributions::completed_by(const PassCall& call, std:
   std::vector<std::int32_t> complete = touched_.by(call);
   std::erase_if(complete, [&](std::int32_t i) {
     Progress& progress = progress_[i];
-    Microbatch& of = progress.microbatches.at(microbatch / lanes_);
+    Microbatch& of = progress.microbatches.at(microbatch / interleave_);
     progress.partial += of.left == of.all;
     progress.partial -= --of.left == 0;
     --progress.left;

@@ -193,7 +193,7 @@ class Contributions {
   };
   TouchedRegions touched_;
   Numbered<Progress> progress_;  // progress by instance
-  std::int32_t lanes_;
+  std::int32_t interleave_;
 };
 
 }  // namespace prun

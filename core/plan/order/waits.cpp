@@ -340,9 +340,9 @@ class Precedence {
 
 // Simulates the step with nominal times (list scheduling). Of the calls that a queue could begin next it
 // takes the one that leads to a collective soonest, so that this travels while the queue does the others.
-class SideBySide {
+class Interleaver {
  public:
-  SideBySide(const Program& program, const Plan& plan, std::span<const Call> calls)
+  Interleaver(const Program& program, const Plan& plan, std::span<const Call> calls)
       : plan_(plan),
         calls_(calls),
         before_(Precedence(program, plan, calls).take()),
@@ -452,13 +452,13 @@ class SideBySide {
 }  // namespace
 
 // Calls after the passes belong to the step, not to a microbatch, and keep their order.
-void order_side_by_side(const Program& program, Plan& plan) {
+void order_interleaved(const Program& program, Plan& plan) {
   const auto follows = [&](const Call& call) {
     const FunctionKind kind = plan.functions[call.function].kind;
     return kind == FunctionKind::norm || kind == FunctionKind::finish;
   };
   const auto passes = std::find_if(plan.calls.begin(), plan.calls.end(), follows);
-  std::vector<Call> ordered = SideBySide(program, plan, {plan.calls.begin(), passes}).run();
+  std::vector<Call> ordered = Interleaver(program, plan, {plan.calls.begin(), passes}).run();
   std::move(ordered.begin(), ordered.end(), plan.calls.begin());
   for (QueueInfo& queue : plan.queues) queue.calls = 0;
   for (Call& call : plan.calls) call.position = plan.queues[call.queue].calls++;

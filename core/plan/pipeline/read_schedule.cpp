@@ -72,11 +72,11 @@ class RankRow {
   PeriodPlace place_from(const std::vector<CallTime>& times, std::int32_t step, double time) const {
     std::size_t at = last_of(step) + 1;
     while (times[at].begin < time) ++at;
-    std::int32_t round = step_of(at);
-    for (std::size_t before = 0; before <= at; ++before) round = std::max(round, step_of(before));
-    const auto place = narrow<std::int32_t>(at - first_of(round));
-    if (place == 0) return {narrow<std::int32_t>(calls_.size()), round - 1 - step};
-    return {place, round - step};
+    std::int32_t iteration = step_of(at);
+    for (std::size_t before = 0; before <= at; ++before) iteration = std::max(iteration, step_of(before));
+    const auto place = narrow<std::int32_t>(at - first_of(iteration));
+    if (place == 0) return {narrow<std::int32_t>(calls_.size()), iteration - 1 - step};
+    return {place, iteration - step};
   }
 
  private:

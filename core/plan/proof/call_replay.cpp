@@ -105,18 +105,18 @@ namespace {
 
 // Memory before the first step.
 
-void put_content(const Plan& plan, Id value, const Address& home, std::int32_t instance, ShadowMemory& memory,
-                 std::int64_t version = 0) {
-  memory.put(plan.resolve(instance, home), home.bytes, {value, instance, -1, version});
+void put_content(const Plan& plan, Id value, const Address& allocation, std::int32_t instance,
+                 ShadowMemory& memory, std::int64_t version = 0) {
+  memory.put(plan.resolve(instance, allocation), allocation.bytes, {value, instance, -1, version});
 }
 
 // Marks padding of gradients for all overlapping steps.
 void put_padding_at(const Plan& plan, Id value, std::int32_t instance, ShadowMemory& memory) {
   Call call;
   call.instance = instance;
-  const Address& home = plan.home(value);
+  const Address& allocation = plan.allocation(value);
   for (int side = 0; side < plan.gradient_copies; ++side)
-    memory.put(plan.resolve(call, home, side), home.bytes, {value, instance, -1});
+    memory.put(plan.resolve(call, allocation, side), allocation.bytes, {value, instance, -1});
 }
 
 // Marks padding between gradients, and after the last, that no step clears.
@@ -132,14 +132,14 @@ void put_padding(const Program& program, const Plan& plan, std::int32_t instance
 void put_lasting(const Program& program, const Plan& plan, const ContentVersions& versions,
                  const std::set<Id>& left, std::int32_t instance, ShadowMemory& memory) {
   for (Id id : program.segment(plan.instances[instance].segment).values) {
-    const auto home = plan.homes.find(id);
-    if (home == plan.homes.end() || program.value(id).role == Role::view) continue;
+    const auto allocation = plan.allocations.find(id);
+    if (allocation == plan.allocations.end() || program.value(id).role == Role::view) continue;
     if (program.value(id).role == Role::fetched) continue;                 // each step makes it anew
     if (left.contains(id)) continue;                                       // each text makes it anew
     if (program.value(id).age > plan.instances[instance].delay) continue;  // no instance keeps it
-    const Region region = home->second.region;
+    const Region region = allocation->second.region;
     if (versions.of(id) != Counts::steps && (region == Region::parameter || region == Region::state))
-      put_content(plan, id, home->second, instance, memory, -versions.delay_of(id));
+      put_content(plan, id, allocation->second, instance, memory, -versions.delay_of(id));
   }
 }
 
@@ -165,7 +165,7 @@ void put_initial_content(const Program& program, const Plan& plan, const Content
   // Values handed over from step to step may have any content in the first.
   for (Id id : program.segment(program.step_segment()).values)
     if (program.value(id).carried && uses(plan, id))
-      memory.put(plan.resolve(Call{}, plan.home(id), 0), plan.home(id).bytes, {id, 0, -1, -1});
+      memory.put(plan.resolve(Call{}, plan.allocation(id), 0), plan.allocation(id).bytes, {id, 0, -1, -1});
 }
 
 // Takes uses before those `steps` for equally old: who knew of one to be done knows it a step later too. Such
@@ -383,7 +383,7 @@ void CallReplay::replay_save(std::int64_t step) {
     for (const PersistentValue& value : plan_.save_reads[read]) {
       Call call;
       call.instance = value.instance;
-      memory_.each_window(call, value.value, plan_.home(value.value), [&](const Window& window) {
+      memory_.each_window(call, value.value, plan_.allocation(value.value), [&](const Window& window) {
         const Id id = window.content.value;
         memory_.read(window, versions().wanted(id, step, false, false, versions().delay_of(id)), "save");
       });
@@ -391,7 +391,7 @@ void CallReplay::replay_save(std::int64_t step) {
   }
 }
 
-void CallReplay::replay(const Call& call, std::int64_t step, Round round) {
+void CallReplay::replay(const Call& call, std::int64_t step, Iteration iteration) {
   if (call.save_read < 0) {
     clocks_.begin_call(call.queue, call.position, call.waits);
   } else {
@@ -399,7 +399,7 @@ void CallReplay::replay(const Call& call, std::int64_t step, Round round) {
     waits.push_back({narrow<std::int32_t>(plan_.queues.size()), call.save_read, 0});
     clocks_.begin_call(call.queue, call.position, waits);
   }
-  if (!call.runs_in(round)) return;
+  if (!call.runs_in(iteration)) return;
   memory_.begin_step(step - call.behind);
   if (kind_of(call) == FunctionKind::norm) sums().check_complete(call.instance);
   if (kind_of(call) == FunctionKind::finish) sums().check_complete({});

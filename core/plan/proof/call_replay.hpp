@@ -127,7 +127,7 @@ class OperandMemory {
     const bool of_microbatch = value.role == Role::activation || value.role == Role::input;
     return {id, instance, of_microbatch ? call.microbatch : -1};
   }
-  // Returns the side of the step that the round is of.
+  // Returns the side of the step that the iteration is of.
   int side_of(const Call& call) const { return plan_.side_of(step_ + call.behind); }
   Content passed_on(const Call& call, const PlannedOperand& operand) const;
   bool is_hosts(Id value) const { return program_.value(value).role == Role::staging; }
@@ -177,13 +177,13 @@ class CallReplay {
  public:
   CallReplay(const Program& program, const Plan& plan);
 
-  // With overlapping steps, `round` iterations came before.
-  void begin_round(std::int64_t round) { clocks_.begin_step(round); }
+  // With overlapping steps, `iteration` iterations came before.
+  void begin_iteration(std::int64_t iteration) { clocks_.begin_step(iteration); }
   // Takes a call of the iteration's newest step, or of an earlier one.
-  void replay(const Call& call, std::int64_t step, Round round);
+  void replay(const Call& call, std::int64_t step, Iteration iteration);
   // A save begins after all earlier steps, reads what they left, and runs during the step.
   void replay_save(std::int64_t step);
-  void end_round(std::int64_t step) { memory_.begin_step(step); }
+  void end_iteration(std::int64_t step) { memory_.begin_step(step); }
 
   void forget_what_is_not_kept() { memory_.forget_what_is_not_kept(); }
   // Returns the state of memory and sums after the step.

@@ -74,12 +74,12 @@ class Replay {
  private:
   void replay_row() {
     const std::int32_t depth = plan_.depth();
-    for (std::int32_t before = 0; before < depth; ++before, ++step_) replay_round({before, 0});
+    for (std::int32_t before = 0; before < depth; ++before, ++step_) replay_iteration({before, 0});
     repeat(step_);
     const std::int64_t next = step_ + 1;
     for (std::int32_t ended = 1; ended <= depth; ++ended) {
       ++step_;
-      replay_round({Round::many, ended});
+      replay_iteration({Iteration::many, ended});
     }
     step_ = next;
     calls_.forget_what_is_not_kept();
@@ -105,7 +105,7 @@ class Replay {
       if (step_ == first + most_steps)
         fail_check("the state of memory does not repeat within ", most_steps, " steps");
       if (!plan_.overlaps) calls_.replay_save(step_);
-      replay_round(!plan_.overlaps && step_ == first ? Round::beginning : Round::going_on);
+      replay_iteration(!plan_.overlaps && step_ == first ? Iteration::beginning : Iteration::going_on);
       before.push_back(calls_.state(step_));
       if (before.size() > alike) {
         if (before.back() == before.front()) return;
@@ -115,17 +115,17 @@ class Replay {
     }
   }
 
-  void replay_round(Round round) {
-    if (plan_.overlaps) calls_.begin_round(rounds_++);
-    for (const Call& call : plan_.calls) calls_.replay(call, step_, round);
-    calls_.end_round(step_);
+  void replay_iteration(Iteration iteration) {
+    if (plan_.overlaps) calls_.begin_iteration(iterations_++);
+    for (const Call& call : plan_.calls) calls_.replay(call, step_, iteration);
+    calls_.end_iteration(step_);
   }
 
   const Program& program_;
   const Plan& plan_;
   CallReplay calls_;
-  std::int64_t step_ = 0;    // of the iteration
-  std::int64_t rounds_ = 0;  // so far, if steps overlap
+  std::int64_t step_ = 0;        // of the iteration
+  std::int64_t iterations_ = 0;  // so far, if steps overlap
 };
 
 }  // namespace
@@ -194,10 +194,11 @@ class OverlayCheck {
   void check_same(const Call& call, const PlannedOperand& operand) const {
     const Value& value = program_.value(operand.value);
     for (Id other : base_program_.program.segment(value.segment).values) {
-      const auto home = base_program_.plan.homes.find(other);
-      if (home == base_program_.plan.homes.end() || base_program_.program.value(other).name != value.name)
+      const auto allocation = base_program_.plan.allocations.find(other);
+      if (allocation == base_program_.plan.allocations.end() ||
+          base_program_.program.value(other).name != value.name)
         continue;
-      Address there = home->second;
+      Address there = allocation->second;
       there.whose = operand.address.whose;
       there.instance = operand.address.instance;
       if (there.bytes == operand.address.bytes &&

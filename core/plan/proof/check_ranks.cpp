@@ -56,10 +56,10 @@ Demands demands_of(const Plan& plan, std::int32_t steps) {
   Demands demands;
   for (const QueueInfo& queue : plan.queues)
     if (queue.communicates()) demands.queues[queue.name] = queue;
-  for (std::int32_t round = 0; round < steps + plan.depth(); ++round) {
-    const Round where{round, std::max(0, round + 1 - steps)};
+  for (std::int32_t iteration = 0; iteration < steps + plan.depth(); ++iteration) {
+    const Iteration where{iteration, std::max(0, iteration + 1 - steps)};
     for (const Call& call : plan.calls)
-      if (call.runs_in(where)) add_demands(plan, call, round - call.behind, demands);
+      if (call.runs_in(where)) add_demands(plan, call, iteration - call.behind, demands);
   }
   return demands;
 }
@@ -173,14 +173,14 @@ void add_function(Fingerprint& print, const Program& program, const PlannedFunct
 namespace {
 
 // Encodes in which iterations of a row the call runs.
-std::string rounds_of(const Call& call) {
-  int rounds = 0, bit = 1;
-  for (const Round& round : {Round::beginning, Round::going_on, Round::ending}) {
-    if (call.runs_in(round)) rounds += bit;
+std::string iterations_of(const Call& call) {
+  int iterations = 0, bit = 1;
+  for (const Iteration& iteration : {Iteration::beginning, Iteration::going_on, Iteration::ending}) {
+    if (call.runs_in(iteration)) iterations += bit;
     bit *= 2;
   }
-  if (call.from < 2 && (call.to < 2 || call.to == Round::many)) return detail::concat(rounds);
-  return detail::concat(rounds, ' ', int{call.from}, ' ', int{call.to});
+  if (call.from < 2 && (call.to < 2 || call.to == Iteration::many)) return detail::concat(iterations);
+  return detail::concat(iterations, ' ', int{call.from}, ' ', int{call.to});
 }
 
 }  // namespace
@@ -195,8 +195,9 @@ std::string fingerprint(const Program& program, const Plan& plan) {
   for (const Call& call : plan.calls)
     print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
               call.stub_slot, plan.carried_slots > 0 ? detail::concat(' ', call.carried_slot) : std::string(),
-              plan.overlaps || call.to != Round::many ? detail::concat(' ', call.behind, ' ', rounds_of(call))
-                                                      : std::string());
+              plan.overlaps || call.to != Iteration::many
+                  ? detail::concat(' ', call.behind, ' ', iterations_of(call))
+                  : std::string());
   for (int region = 0; region < regions; ++region)
     if (!is_scratch(static_cast<Region>(region)) && region != static_cast<int>(Region::unreduced) &&
         (region != static_cast<int>(Region::carried) || plan.carried_slots > 0))

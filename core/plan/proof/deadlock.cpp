@@ -60,87 +60,90 @@ void Places::leave(std::size_t lane) {
   lanes_.wake_rank(lanes_[lane].rank);
 }
 
-Feeders::Feeders(const RankClasses& ranks, Lanes& lanes, const Limits& limits)
-    : lanes_(lanes), stamps_(limits.stamps), fed_(lanes.count()), places_(lanes, limits_by_lane(limits)) {
-  for (std::size_t rank = 0; rank < ranks.count(); ++rank) make_feeder(*ranks.first(rank).plan, rank);
+Submitters::Submitters(const RankClasses& ranks, Lanes& lanes, const Limits& limits)
+    : lanes_(lanes),
+      stamps_(limits.stamps),
+      submitted_(lanes.count()),
+      places_(lanes, limits_by_lane(limits)) {
+  for (std::size_t rank = 0; rank < ranks.count(); ++rank) make_submitter(*ranks.first(rank).plan, rank);
 }
 
-std::vector<QueueLimits> Feeders::limits_by_lane(const Limits& limits) {
+std::vector<QueueLimits> Submitters::limits_by_lane(const Limits& limits) {
   std::vector<QueueLimits> by_lane;
   for (std::size_t lane = 0; lane < lanes_.count(); ++lane) {
-    fed_[lane].limits = limits.of(lanes_.info_of(lanes_[lane]));
-    by_lane.push_back(fed_[lane].limits);
+    submitted_[lane].limits = limits.of(lanes_.info_of(lanes_[lane]));
+    by_lane.push_back(submitted_[lane].limits);
   }
   return by_lane;
 }
 
-void Feeders::make_feeder(const Plan& plan, std::size_t rank) {
+void Submitters::make_submitter(const Plan& plan, std::size_t rank) {
   Numbered<bool> asynchronous;
   for (std::size_t q = 0; q < plan.queues.size(); ++q)
-    asynchronous.push_back(feeds(lanes_.of(rank, static_cast<std::int32_t>(q))));
+    asynchronous.push_back(submits(lanes_.of(rank, static_cast<std::int32_t>(q))));
   Numbered<Numbered<bool>>& events = by_event_[&plan];
   events.clear();
   for (const QueueInfo& queue : plan.queues) events.emplace_back(queue.calls);
   for (const Call& call : plan.calls)
     for (const Wait& wait : call.waits)
       if (asynchronous[call.queue] && asynchronous[wait.queue]) events[wait.queue][wait.call] = true;
-  Feeder& feeder = feeders_.emplace_back();
+  Submitter& submitter = submitters_.emplace_back();
   for (const Call& call : plan.calls)
-    if (asynchronous[call.queue]) feeder.calls.push_back(&call);
+    if (asynchronous[call.queue]) submitter.calls.push_back(&call);
 }
 
 // Writes the script of a watched run, in which every call writes its counter, in a step whose exposed
 // communication is measured.
-void Feeders::write_script(std::size_t lane, const Call& call, std::int64_t step,
-                           std::vector<FedPiece>& pieces) const {
+void Submitters::write_script(std::size_t lane, const Call& call, std::int64_t step,
+                              std::vector<SubmittedPiece>& pieces) const {
   const Plan& plan = plan_of(lane);
-  FedCall fed{.one_by_one = stamps_, .stamps = stamps_, .edges = true, .counter = true};
-  fed.event = by_event_.at(&plan)[call.queue][call.position];
-  (plan.queues[call.queue].communicates() ? fed.exchanges : fed.works) = plan.steps(call).size();
-  feed_script(plan, call, step, fed, pieces);
+  SubmittedCall submitted{.one_by_one = stamps_, .stamps = stamps_, .edges = true, .counter = true};
+  submitted.event = by_event_.at(&plan)[call.queue][call.position];
+  (plan.queues[call.queue].communicates() ? submitted.exchanges : submitted.works) = plan.steps(call).size();
+  submission_script(plan, call, step, submitted, pieces);
 }
 
-void Feeders::feed(std::size_t rank) {
-  Feeder& feeder = feeders_[rank];
-  auto& [pieces, piece] = feeder.progress;
+void Submitters::submit(std::size_t rank) {
+  Submitter& submitter = submitters_[rank];
+  auto& [pieces, piece] = submitter.progress;
   while (const std::optional<Held> next = held(rank)) {
-    Fed& fed = fed_[next->lane];
-    if (piece == 0) write_script(next->lane, *next->call, feeder.step(), pieces);
+    Submitted& submitted = submitted_[next->lane];
+    if (piece == 0) write_script(next->lane, *next->call, submitter.step(), pieces);
     for (; piece < pieces.size(); ++piece) {
-      if (fed.is_full()) return;
-      if (pieces[piece].kind == FedPiece::Kind::exchanges) places_.hand_over(next->lane);
-      ++fed.handed;
+      if (submitted.is_full()) return;
+      if (pieces[piece].kind == SubmittedPiece::Kind::exchanges) places_.hand_over(next->lane);
+      ++submitted.handed;
       lanes_.wake(next->lane);
     }
     piece = 0;
-    ++feeder.next;
+    ++submitter.next;
   }
 }
 
-std::optional<Feeders::Held> Feeders::held(std::size_t rank) const {
-  const Feeder& feeder = feeders_[rank];
-  if (feeder.calls.empty() || feeder.step() == lanes_.rounds()) return {};
-  const Call* const call = feeder.calls[feeder.next % feeder.calls.size()];
+std::optional<Submitters::Held> Submitters::held(std::size_t rank) const {
+  const Submitter& submitter = submitters_[rank];
+  if (submitter.calls.empty() || submitter.step() == lanes_.iterations()) return {};
+  const Call* const call = submitter.calls[submitter.next % submitter.calls.size()];
   return Held{call, lanes_.of(rank, call->queue)};
 }
 
-const FedPiece* Feeders::next_piece(std::size_t lane) {
-  auto& [pieces, piece] = fed_[lane].progress;
+const SubmittedPiece* Submitters::next_piece(std::size_t lane) {
+  auto& [pieces, piece] = submitted_[lane].progress;
   if (piece == 0) write_script(lane, lanes_[lane].call(), lanes_[lane].step(), pieces);
   if (piece < pieces.size()) return &pieces[piece];
   piece = 0;
   return nullptr;
 }
 
-void Feeders::pass_piece(std::size_t lane) {
-  ++fed_[lane].passed;
-  ++fed_[lane].progress.piece;
-  feed(lanes_[lane].rank);
+void Submitters::pass_piece(std::size_t lane) {
+  ++submitted_[lane].passed;
+  ++submitted_[lane].progress.piece;
+  submit(lanes_[lane].rank);
 }
 
-bool Feeders::is_at_exchanges(std::size_t lane) const {
-  const auto& [pieces, piece] = fed_[lane].progress;
-  return pieces[piece].kind == FedPiece::Kind::exchanges;
+bool Submitters::is_at_exchanges(std::size_t lane) const {
+  const auto& [pieces, piece] = submitted_[lane].progress;
+  return pieces[piece].kind == SubmittedPiece::Kind::exchanges;
 }
 
 namespace {
@@ -172,47 +175,48 @@ std::string call_missing(const Lanes& lanes, const Lane& lane, const Wait& wait)
 }
 
 // Returns why an unfinished lane cannot proceed.
-std::string reason(const Lanes& lanes, const Channels& channels, const Feeders* feeders, std::size_t number) {
+std::string reason(const Lanes& lanes, const Channels& channels, const Submitters* submitters,
+                   std::size_t number) {
   if (channels.waits(number)) return ranks_missing(channels.missing_at(number));
-  if (feeders && feeders->feeds(number) && feeders->is_at_exchanges(number) &&
-      feeders->places().compete(number))
-    return place_missing(feeders->places(), number);
+  if (submitters && submitters->submits(number) && submitters->is_at_exchanges(number) &&
+      submitters->places().compete(number))
+    return place_missing(submitters->places(), number);
   const Lane& lane = lanes[number];
   for (const Wait& wait : lane.call().waits)
     if (!lanes.is_over(lane, wait)) return call_missing(lanes, lane, wait);
   return "waits for an earlier step to end";
 }
 
-std::string text_of_feeder(const SimulatedRank& rank, const Lanes& lanes, const Feeders& feeders,
-                           const Feeders::Held& held) {
+std::string text_of_submitter(const SimulatedRank& rank, const Lanes& lanes, const Submitters& submitters,
+                              const Submitters::Held& held) {
   return detail::concat("\n  rank ", rank.rank, ", the feeder, holds call ", held.call->position, " (",
                         call_name(*rank.program, *rank.plan, *held.call), ") for queue ",
                         lanes.info_of(lanes[held.lane]).name, ", which is full with ",
-                        feeders.limits_of(held.lane).depth);
+                        submitters.limits_of(held.lane).depth);
 }
 
 }  // namespace
 
 std::string deadlock_text(const RankClasses& ranks, const Lanes& lanes, const Channels& channels,
-                          const Feeders* feeders) {
+                          const Submitters* submitters) {
   std::string text = "the plan cannot be carried out; these wait for each other:";
   int named = 0, left = 0;
-  for (std::size_t rank = 0; feeders && rank < ranks.count() && named < most_named / 2; ++rank)
-    if (const auto held = feeders->held(rank)) {
+  for (std::size_t rank = 0; submitters && rank < ranks.count() && named < most_named / 2; ++rank)
+    if (const auto held = submitters->held(rank)) {
       ++named;
-      text += text_of_feeder(ranks.first(rank), lanes, *feeders, *held);
+      text += text_of_submitter(ranks.first(rank), lanes, *submitters, *held);
     }
   for (std::size_t number = 0; number < lanes.count(); ++number) {
     const Lane& lane = lanes[number];
     if (!lanes.is_unfinished(lane)) continue;
-    if (feeders && feeders->feeds(number) && feeders->is_empty(number)) continue;
+    if (submitters && submitters->submits(number) && submitters->is_empty(number)) continue;
     if (named == most_named) {
       ++left;
       continue;
     }
     ++named;
     text += detail::concat("\n  ", lanes.text_of(lane), " of step ", lane.step(), " ",
-                           reason(lanes, channels, feeders, number));
+                           reason(lanes, channels, submitters, number));
   }
   if (left) text += detail::concat("\n  and ", left, " more");
   return text;
@@ -222,7 +226,7 @@ namespace {
 
 // ------------------------------------------------------------------- ends
 
-// ------------------------------------------------------------ standstill
+// ------------------------------------------------------------ deadlock
 
 // Tests for deadlocks with limited queues and collectives. Times do not matter.
 
@@ -240,16 +244,16 @@ class LimitedRun {
       : ranks_(ranks),
         lanes_(ranks_, steps_tried(ranks_)),
         channels_(ranks_, lanes_),
-        feeders_(ranks_, lanes_, limits) {}
+        submitters_(ranks_, lanes_, limits) {}
 
   std::optional<std::string> run() {
-    for (std::size_t rank = 0; rank < ranks_.count(); ++rank) feeders_.feed(rank);
+    for (std::size_t rank = 0; rank < ranks_.count(); ++rank) submitters_.submit(rank);
     lanes_.wake_all();
     while (const std::optional<std::size_t> lane = lanes_.next_awake()) work(*lane);
     if (std::none_of(lanes_.begin(), lanes_.end(),
                      [&](const Lane& lane) { return lanes_.is_unfinished(lane); }))
       return {};
-    return deadlock_text(ranks_, lanes_, channels_, &feeders_);
+    return deadlock_text(ranks_, lanes_, channels_, &submitters_);
   }
 
  private:
@@ -265,26 +269,26 @@ class LimitedRun {
 
   // Runs the lane's call; true once it is over.
   bool carry_out(Lane& lane, std::size_t number) {
-    if (feeders_.feeds(number)) return carry_out_pieces(lane, number);
+    if (submitters_.submits(number)) return carry_out_pieces(lane, number);
     return waits_are_over(lane) && pass_exchanges(lane, number, exchanges_of(lane));
   }
 
   bool carry_out_pieces(Lane& lane, std::size_t number) {
-    while (const FedPiece* const piece = feeders_.next_piece(number)) {
-      if (feeders_.is_empty(number)) return false;
-      const bool waits = piece->kind == FedPiece::Kind::wait,
-                 exchanges = piece->kind == FedPiece::Kind::exchanges;
+    while (const SubmittedPiece* const piece = submitters_.next_piece(number)) {
+      if (submitters_.is_empty(number)) return false;
+      const bool waits = piece->kind == SubmittedPiece::Kind::wait,
+                 exchanges = piece->kind == SubmittedPiece::Kind::exchanges;
       if (waits && !lanes_.is_over(lane, lane.call().waits[piece->number])) return false;
       if (exchanges && !pass_in_place(lane, number, piece->number)) return false;
-      feeders_.pass_piece(number);
+      submitters_.pass_piece(number);
     }
     return true;
   }
 
   // Runs collectives that have a place, up to `until`.
   bool pass_in_place(Lane& lane, std::size_t number, std::size_t until) {
-    if (!feeders_.places().enter(number) || !pass_exchanges(lane, number, until)) return false;
-    feeders_.places().leave(number);
+    if (!submitters_.places().enter(number) || !pass_exchanges(lane, number, until)) return false;
+    submitters_.places().leave(number);
     return true;
   }
 
@@ -306,7 +310,8 @@ class LimitedRun {
       const std::optional<PlannedExchange>& exchange = steps[lane.exchange].exchange;
       PRUN_CHECK(exchange, "a kernel on a queue that communicates");
       double now = 0;
-      if (!channels_.meet(number, *exchange, now, [](const Channels::Company&) { return 0.0; })) return false;
+      if (!channels_.meet(number, *exchange, now, [](const Channels::Participants&) { return 0.0; }))
+        return false;
     }
     return true;
   }
@@ -314,11 +319,11 @@ class LimitedRun {
   const RankClasses ranks_;
   Lanes lanes_;
   Channels channels_;
-  Feeders feeders_;
+  Submitters submitters_;
 };
 
 // Describes the deadlock of two steps; nothing if there is none.
-std::optional<std::string> standstill(std::span<const SimulatedRank> ranks, const Limits& limits) {
+std::optional<std::string> deadlock_of(std::span<const SimulatedRank> ranks, const Limits& limits) {
   PRUN_CHECK(!ranks.empty(), "no ranks");
   return LimitedRun(ranks, limits).run();
 }
@@ -332,7 +337,7 @@ class Trial {
  public:
   Trial(std::span<const SimulatedRank> ranks, const Limits& limits) : ranks_(ranks), limits_(limits) {}
 
-  std::optional<std::string> stuck() const { return standstill(ranks_, limits_); }
+  std::optional<std::string> stuck() const { return deadlock_of(ranks_, limits_); }
   // Returns true without deadlock if limits are at least these.
   bool ends_with(Least least) const {
     const auto raised = [](std::int64_t own, std::int64_t to) {
@@ -344,7 +349,7 @@ class Trial {
       limits.resident = raised(limits.resident, least.resident);
       return limits;
     };
-    return !standstill(ranks_, {limits_of, limits_.stamps});
+    return !deadlock_of(ranks_, {limits_of, limits_.stamps});
   }
   // Returns the smallest limits given.
   Least given() const {
@@ -395,7 +400,7 @@ Least least_that_do(const Trial& trial, const Least& given) {
 
 }  // namespace
 
-void check_steps_end(std::span<const SimulatedRank> ranks, const Limits& limits) {
+void check_no_deadlock(std::span<const SimulatedRank> ranks, const Limits& limits) {
   const Trial trial(ranks, limits);
   const std::optional<std::string> why = trial.stuck();
   if (!why) return;

@@ -23,8 +23,8 @@ namespace prun {
 // thousand launches before the next one blocks the host.
 
 struct QueueLimits {
-  bool asynchronous = false;  // its rank's feeder fills it; otherwise it has a thread
-  // Works that it holds before the feeder blocks, as a device counts them; 0: unlimited.
+  bool asynchronous = false;  // its rank's submitter fills it; otherwise it has a thread
+  // Works that it holds before the submitter blocks, as a device counts them; 0: unlimited.
   std::int64_t depth = 0;
   // Collectives that a rank may run at a time on all asynchronous queues with this `pool`; more queues than
   // that start them in the order of the plan. 0: unlimited.
@@ -34,7 +34,7 @@ struct QueueLimits {
 
 struct Limits {
   std::function<QueueLimits(const QueueInfo&)> of;
-  bool stamps = false;  // timed probes need stamps, which the feeder hands over too
+  bool stamps = false;  // timed probes need stamps, which the submitter hands over too
 };
 
 // ------------------------------------------------------------------- feeders
@@ -82,30 +82,30 @@ class Places {
   std::vector<Contender> contenders_;  // by lane
 };
 
-class Feeders {
+class Submitters {
  public:
   // The lanes must outlive it.
-  Feeders(const RankClasses& ranks, Lanes& lanes, const Limits& limits);
+  Submitters(const RankClasses& ranks, Lanes& lanes, const Limits& limits);
 
   // Hands over until the next queue is full.
-  void feed(std::size_t rank);
+  void submit(std::size_t rank);
 
   // Returns false if the lane has a thread.
-  bool feeds(std::size_t lane) const { return fed_[lane].limits.asynchronous; }
+  bool submits(std::size_t lane) const { return submitted_[lane].limits.asynchronous; }
   // Returns true if a fed lane has run all that it was handed.
-  bool is_empty(std::size_t lane) const { return fed_[lane].handed == fed_[lane].passed; }
+  bool is_empty(std::size_t lane) const { return submitted_[lane].handed == submitted_[lane].passed; }
   // Returns that of its call; null after the last.
-  const FedPiece* next_piece(std::size_t lane);
+  const SubmittedPiece* next_piece(std::size_t lane);
   // The piece has run, which makes room.
   void pass_piece(std::size_t lane);
 
-  // The next call that a rank's feeder has to hand over, and its lane; empty when all are handed over.
+  // The next call that a rank's submitter has to hand over, and its lane; empty when all are handed over.
   struct Held {
     const Call* call = nullptr;
     std::size_t lane = 0;
   };
   std::optional<Held> held(std::size_t rank) const;
-  const QueueLimits& limits_of(std::size_t lane) const { return fed_[lane].limits; }
+  const QueueLimits& limits_of(std::size_t lane) const { return submitted_[lane].limits; }
   // Returns false at another piece of its call.
   bool is_at_exchanges(std::size_t lane) const;
 
@@ -115,17 +115,17 @@ class Feeders {
  private:
   // Pieces of a call, and the next one.
   struct Progress {
-    std::vector<FedPiece> pieces;
+    std::vector<SubmittedPiece> pieces;
     std::size_t piece = 0;
   };
-  struct Feeder {
+  struct Submitter {
     std::vector<const Call*> calls;  // of a step
     std::size_t next = 0;            // over all steps
     Progress progress;               // of the next one
 
     std::int64_t step() const { return static_cast<std::int64_t>(next / calls.size()); }
   };
-  struct Fed {
+  struct Submitted {
     QueueLimits limits;
     std::int64_t handed = 0, passed = 0;  // pieces
     Progress progress;                    // of the current call
@@ -134,26 +134,26 @@ class Feeders {
   };
 
   std::vector<QueueLimits> limits_by_lane(const Limits& limits);
-  void make_feeder(const Plan& plan, std::size_t rank);
+  void make_submitter(const Plan& plan, std::size_t rank);
   void write_script(std::size_t lane, const Call& call, std::int64_t step,
-                    std::vector<FedPiece>& pieces) const;
+                    std::vector<SubmittedPiece>& pieces) const;
   const Plan& plan_of(std::size_t lane) const { return *lanes_.rank_of(lanes_[lane]).plan; }
 
   Lanes& lanes_;
   const bool stamps_;  // around waits, works and collectives, for timed probes
   // Calls with an event, by queue and position.
   std::map<const Plan*, Numbered<Numbered<bool>>> by_event_;
-  std::vector<Fed> fed_;
-  std::vector<Feeder> feeders_;  // by rank
+  std::vector<Submitted> submitted_;
+  std::vector<Submitter> submitters_;  // by rank
   Places places_;
 };
 
 // ------------------------------------------------------------------- deadlock
 
-// Returns a line for each waiting feeder and queue, or the first of them. `feeders` is null without queue
-// limits.
+// Returns a line for each waiting submitter and queue, or the first of them. `submitters` is null without
+// queue limits.
 std::string deadlock_text(const RankClasses& ranks, const Lanes& lanes, const Channels& channels,
-                          const Feeders* feeders = nullptr);
+                          const Submitters* submitters = nullptr);
 
 // ------------------------------------------------------------------- ends
 // Proves that every step of a run ends, with any delays: queues that hold a limited number of works, and
@@ -166,6 +166,6 @@ std::string deadlock_text(const RankClasses& ranks, const Lanes& lanes, const Ch
 
 // Throws unsupported with ranks, queues and calls that wait for each other, what is too small, and the least
 // that would do.
-void check_steps_end(std::span<const SimulatedRank> ranks, const Limits& limits);
+void check_no_deadlock(std::span<const SimulatedRank> ranks, const Limits& limits);
 
 }  // namespace prun

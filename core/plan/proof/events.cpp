@@ -124,34 +124,34 @@ StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_
 
 // ------------------------------------------------------------------- feed script
 
-void feed_script(const Plan& plan, const Call& call, std::int64_t round, const FedCall& fed,
-                 std::vector<FedPiece>& script) {
-  using Kind = FedPiece::Kind;
+void submission_script(const Plan& plan, const Call& call, std::int64_t iteration,
+                       const SubmittedCall& submitted, std::vector<SubmittedPiece>& script) {
+  using Kind = SubmittedPiece::Kind;
   script.clear();
   const auto stamp = [&] {
-    if (fed.stamps) script.push_back({Kind::stamp});
+    if (submitted.stamps) script.push_back({Kind::stamp});
   };
   const auto edge = [&](std::size_t wait) {
-    if (fed.edges && is_edge(plan, call, wait)) script.push_back({Kind::edge});
+    if (submitted.edges && is_edge(plan, call, wait)) script.push_back({Kind::edge});
   };
   stamp();
   for (std::size_t i = 0; i < call.waits.size(); ++i) {
     edge(i);
-    if (round >= call.waits[i].steps_ago) script.push_back({Kind::wait, i});
+    if (iteration >= call.waits[i].steps_ago) script.push_back({Kind::wait, i});
     stamp();
   }
   edge(call.waits.size());
-  for (std::size_t i = 0; i < fed.works; ++i) {
+  for (std::size_t i = 0; i < submitted.works; ++i) {
     script.push_back({Kind::work, i});
     stamp();
   }
-  const std::size_t at_once = fed.one_by_one ? 1 : fed.exchanges;
-  for (std::size_t begun = 0; begun < fed.exchanges;) {
+  const std::size_t at_once = submitted.one_by_one ? 1 : submitted.exchanges;
+  for (std::size_t begun = 0; begun < submitted.exchanges;) {
     script.push_back({Kind::exchanges, begun += at_once});
     stamp();
   }
-  if (fed.event) script.push_back({Kind::event});
-  if (fed.counter) script.push_back({Kind::counter});
+  if (submitted.event) script.push_back({Kind::event});
+  if (submitted.counter) script.push_back({Kind::counter});
 }
 
 }  // namespace prun

@@ -60,18 +60,18 @@ double seconds_beside(const Plan& plan, std::span<const Event> events, std::int6
                       std::vector<std::pair<double, double>> others);
 
 // ------------------------------------------------------------------- feed script
-// Lists what a feeder hands to an asynchronous queue for a call, in order. QueueFeeder runs the script; the
-// proof that every step ends replays it (deadlock.hpp). Example: a forward of three pieces with a wait: wait,
-// work 0, work 1, work 2, counter.
+// Lists what a submitter hands to an asynchronous queue for a call, in order. QueueSubmitter runs the script;
+// the proof that every step ends replays it (deadlock.hpp). Example: a forward of three pieces with a wait:
+// wait, work 0, work 1, work 2, counter.
 
-struct FedPiece {
+struct SubmittedPiece {
   enum class Kind : std::uint8_t { stamp, edge, wait, work, exchanges, event, counter };
   Kind kind = Kind::stamp;
   std::size_t number = 0;  // of the wait or work; collectives of the call, up to and with this piece
 };
 
 // A call hands this over besides its waits.
-struct FedCall {
+struct SubmittedCall {
   std::size_t works = 0, exchanges = 0;
   bool one_by_one = false;  // collectives start one by one
   bool stamps = false;      // stamps around waits, works and collectives, for timed probes
@@ -81,7 +81,7 @@ struct FedCall {
 };
 
 // Replaces the script and reuses its memory: each call of each iteration has one.
-void feed_script(const Plan& plan, const Call& call, std::int64_t round, const FedCall& fed,
-                 std::vector<FedPiece>& script);
+void submission_script(const Plan& plan, const Call& call, std::int64_t iteration,
+                       const SubmittedCall& submitted, std::vector<SubmittedPiece>& script);
 
 }  // namespace prun

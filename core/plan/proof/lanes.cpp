@@ -94,20 +94,21 @@ class Division {
   }
 
   void divide() {
-    std::map<std::vector<int>, int> numbers, companies;
+    std::map<std::vector<int>, int> numbers, group_classes;
     std::unordered_map<const std::vector<int>*, int> seen;
     std::vector<int> next(ranks_.size());
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       std::vector<int> sign = {classes_[i]};
-      for (const Group& group : ranks_[i].groups) sign.push_back(company(group.get(), companies, seen));
+      for (const Group& group : ranks_[i].groups)
+        sign.push_back(group_class(group.get(), group_classes, seen));
       next[i] = numbers.try_emplace(std::move(sign), narrow<int>(numbers.size())).first->second;
     }
     count_ = numbers.size();
     classes_ = std::move(next);
   }
 
-  int company(const std::vector<int>* group, std::map<std::vector<int>, int>& companies,
-              std::unordered_map<const std::vector<int>*, int>& seen) const {
+  int group_class(const std::vector<int>* group, std::map<std::vector<int>, int>& group_classes,
+                  std::unordered_map<const std::vector<int>*, int>& seen) const {
     if (!group) return -1;
     const auto [entry, fresh] = seen.try_emplace(group, 0);
     if (!fresh) return entry->second;
@@ -117,7 +118,8 @@ class Division {
       PRUN_CHECK(found != index_.end(), "rank ", rank, " is in a group, but is not simulated");
       members.push_back(classes_[found->second]);
     }
-    entry->second = companies.try_emplace(std::move(members), narrow<int>(companies.size())).first->second;
+    entry->second =
+        group_classes.try_emplace(std::move(members), narrow<int>(group_classes.size())).first->second;
     return entry->second;
   }
 
@@ -146,10 +148,11 @@ RankClasses::RankClasses(std::span<const SimulatedRank> ranks) : ranks_(ranks) {
 
 // ------------------------------------------------------------------- lanes
 
-Lanes::Lanes(const RankClasses& ranks, std::int64_t steps) : ranks_(ranks), steps_(steps), rounds_(steps) {
+Lanes::Lanes(const RankClasses& ranks, std::int64_t steps)
+    : ranks_(ranks), steps_(steps), iterations_(steps) {
   for (std::size_t rank = 0; rank < ranks.count(); ++rank) {
     const Plan& plan = *ranks.first(rank).plan;
-    if (plan.overlaps) rounds_ = std::max(rounds_, steps + plan.depth());
+    if (plan.overlaps) iterations_ = std::max(iterations_, steps + plan.depth());
     first_.push_back(lanes_.size());
     for (std::size_t q = 0; q < plan.queues.size(); ++q)
       lanes_.push_back({rank, static_cast<std::int32_t>(q), {}});
@@ -237,7 +240,7 @@ std::size_t Channels::channel_of(const Lane& lane, const PlannedExchange& exchan
     to = exchange.kind == CommKind::send ? exchange.peer : own;
   }
   const auto [entry, fresh] =
-      numbers_.try_emplace({lanes_.info_of(lane).name, company_of(group), from, to}, channels_.size());
+      numbers_.try_emplace({lanes_.info_of(lane).name, group_class_of(group), from, to}, channels_.size());
   if (fresh) channels_.push_back(make_channel(group, from, to));
   return entry->second;
 }
@@ -259,8 +262,8 @@ Channels::Channel Channels::make_channel(const std::vector<int>& group, int from
 }
 
 // Groups whose members are pairwise in the same classes are equivalent in time.
-std::size_t Channels::company_of(const std::vector<int>& group) {
-  const auto [known, fresh] = company_by_group_.try_emplace(&group, 0);
+std::size_t Channels::group_class_of(const std::vector<int>& group) {
+  const auto [known, fresh] = class_by_group_.try_emplace(&group, 0);
   if (!fresh) return known->second;
   std::vector<int> classes;
   classes.reserve(group.size());
@@ -268,7 +271,7 @@ std::size_t Channels::company_of(const std::vector<int>& group) {
   if (ranks_of_host_ > 0)
     for (std::size_t i = 1; i < group.size(); ++i)
       classes.push_back(group[i] / ranks_of_host_ == group[i - 1] / ranks_of_host_);
-  known->second = companies_.try_emplace(std::move(classes), companies_.size()).first->second;
+  known->second = group_classes_.try_emplace(std::move(classes), group_classes_.size()).first->second;
   return known->second;
 }
 

@@ -97,15 +97,15 @@ class Lanes {
   std::size_t count() const { return lanes_.size(); }
   std::int64_t steps() const { return steps_; }
   // Returns more than the number of steps if steps overlap: the last of them end in further ones.
-  std::int64_t rounds() const { return rounds_; }
-  bool overlaps() const { return rounds_ > steps_; }
-  Round round_of(const Lane& lane) const {
-    const std::int64_t round = lane.step();
-    return {static_cast<std::int32_t>(std::min<std::int64_t>(round, Round::many)),
-            static_cast<std::int32_t>(std::max<std::int64_t>(0, round + 1 - steps_))};
+  std::int64_t iterations() const { return iterations_; }
+  bool overlaps() const { return iterations_ > steps_; }
+  Iteration iteration_of(const Lane& lane) const {
+    const std::int64_t iteration = lane.step();
+    return {static_cast<std::int32_t>(std::min<std::int64_t>(iteration, Iteration::many)),
+            static_cast<std::int32_t>(std::max<std::int64_t>(0, iteration + 1 - steps_))};
   }
   // Returns false if the lane's next call does nothing in this iteration.
-  bool runs(const Lane& lane) const { return lane.call().runs_in(round_of(lane)); }
+  bool runs(const Lane& lane) const { return lane.call().runs_in(iteration_of(lane)); }
   Lane& operator[](std::size_t lane) { return lanes_[lane]; }
   const Lane& operator[](std::size_t lane) const { return lanes_[lane]; }
   std::vector<Lane>::const_iterator begin() const { return lanes_.begin(); }
@@ -118,7 +118,7 @@ class Lanes {
   const QueueInfo& info_of(const Lane& lane) const { return rank_of(lane).plan->queues[lane.queue]; }
   // Returns null if it does not communicate.
   const Group& group_of(const Lane& lane) const { return rank_of(lane).groups[lane.queue]; }
-  bool is_unfinished(const Lane& lane) const { return !lane.calls.empty() && lane.step() < rounds_; }
+  bool is_unfinished(const Lane& lane) const { return !lane.calls.empty() && lane.step() < iterations_; }
   // Waits for steps before the first are over.
   bool is_over(const Lane& lane, const Wait& wait) const {
     const std::int64_t step = lane.step() - wait.steps_ago;
@@ -138,7 +138,7 @@ class Lanes {
  private:
   const RankClasses& ranks_;
   const std::int64_t steps_;
-  std::int64_t rounds_;
+  std::int64_t iterations_;
   std::vector<Lane> lanes_;
   std::vector<std::size_t> first_;  // by rank, and the end
   std::deque<std::size_t> awake_;
@@ -157,7 +157,7 @@ class Channels {
       : ranks_(ranks), lanes_(lanes), ranks_of_host_(ranks_of_host), visitors_(lanes.count()) {}
 
   // The ranks of a collective, and their classes.
-  struct Company {
+  struct Participants {
     std::int64_t members = 0;
     std::size_t classes = 0;
     bool far = false;  // on several hosts
@@ -173,7 +173,8 @@ class Channels {
     if (channel.meetings.size() <= met) channel.meetings.resize(met + 1);
     Meeting& meeting = channel.meetings[met];
     if (!visitor.waits && arrive(lane, exchange, now, channel, meeting)) {
-      meeting.end = meeting.latest + seconds(Company{channel.members, channel.classes.size(), channel.far});
+      meeting.end =
+          meeting.latest + seconds(Participants{channel.members, channel.classes.size(), channel.far});
       wake_others(lane, meeting);
     }
     visitor.waits = meeting.end < 0;
@@ -220,7 +221,7 @@ class Channels {
   void check_same(const Lane& a, const PlannedExchange& x, const Lane& b, const PlannedExchange& y) const;
   std::size_t channel_of(const Lane& lane, const PlannedExchange& exchange);
   Channel make_channel(const std::vector<int>& group, int from, int to) const;
-  std::size_t company_of(const std::vector<int>& group);
+  std::size_t group_class_of(const std::vector<int>& group);
 
   const RankClasses& ranks_;
   Lanes& lanes_;
@@ -229,8 +230,8 @@ class Channels {
   std::vector<Channel> channels_;
   // By queue, group class and, between two ranks, sender and receiver.
   std::map<std::tuple<std::string, std::size_t, int, int>, std::size_t> numbers_;
-  std::unordered_map<const std::vector<int>*, std::size_t> company_by_group_;
-  std::map<std::vector<int>, std::size_t> companies_;
+  std::unordered_map<const std::vector<int>*, std::size_t> class_by_group_;
+  std::map<std::vector<int>, std::size_t> group_classes_;
 };
 
 }  // namespace prun

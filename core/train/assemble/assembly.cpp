@@ -272,7 +272,7 @@ Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose
   Assembly assembly = search.add_other_steps(search.run());
   maker.prove(assembly);
   maker.leave_rest_to_saves(assembly);
-  assembly.check_steps_end(false);
+  assembly.check_no_deadlock(false);
   return assembly;
 }
 
@@ -386,14 +386,14 @@ std::string Assembly::fingerprint() const {
 }
 
 // A single rank waits for no other: its own queues have been checked with the plan.
-void Assembly::check_steps_end(bool stamps) const {
+void Assembly::check_no_deadlock(bool stamps) const {
   if (mesh().world() == 1) return;
   each_planned([&](const Program& program, const std::vector<Plan>& plans, bool over) {
-    check_steps_end(program, plans, stamps && !over);
+    check_no_deadlock(program, plans, stamps && !over);
   });
 }
 
-void Assembly::check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const {
+void Assembly::check_no_deadlock(const Program& program, const std::vector<Plan>& plans, bool stamps) const {
   std::map<std::pair<AxisId, std::int32_t>, QueueLimits> known;
   const auto limits_of = [&](AxisId axis, std::int32_t number) {
     const DeviceInfo& device = device_infos_[number];
@@ -414,7 +414,7 @@ void Assembly::check_steps_end(const Program& program, const std::vector<Plan>& 
     return entry->second;
   };
   const auto plan_of = [&](int rank) -> const Plan& { return plans[stage_of(rank)]; };
-  prun::check_steps_end(all_ranks(program, plan_of), {limits, stamps});
+  prun::check_no_deadlock(all_ranks(program, plan_of), {limits, stamps});
 }
 
 std::int64_t Assembly::period() const {

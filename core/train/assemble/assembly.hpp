@@ -122,7 +122,7 @@ class Assembly {
   // Throws an Error if ranks would wait for each other for ever, given how deep the device's queues are and
   // how many exchanges comm plugins allow. `stamps` says that timed probes need them. assemble() has checked
   // without.
-  void check_steps_end(bool stamps) const;
+  void check_no_deadlock(bool stamps) const;
   std::int64_t parameters() const;  // parameters of the whole model, frozen ones included
   // Returns full_name() of program/passes.hpp for a value of one instance of this rank.
   std::string full_name(Id value, std::int32_t instance) const;
@@ -143,7 +143,7 @@ class Assembly {
   }
   std::string plugin_of(std::size_t device) const;
   std::string key_by_trait(std::size_t device, std::string_view trait) const;
-  void check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const;
+  void check_no_deadlock(const Program& program, const std::vector<Plan>& plans, bool stamps) const;
   // Calls body(program, plans, whether they are over plans()) for all that was planned.
   template <class Body>
   void each_planned(Body&& body) const;

@@ -68,7 +68,7 @@ BatchArithmetic BatchArithmetic::of(const Recipe& recipe, PluginHost& plugins) {
   batch.ranks = data_ranks(recipe, plugins);
   batch.seq = recipe.integer("model.seq");
   batch.vertical = recipe.text("batch.order") == "breadth_first";
-  batch.lanes = static_cast<std::int32_t>(recipe.integer("batch.interleave"));
+  batch.interleave = static_cast<std::int32_t>(recipe.integer("batch.interleave"));
   return batch.with_global(recipe.integer("batch.global"));
 }
 
@@ -82,17 +82,17 @@ BatchArithmetic BatchArithmetic::with_global(std::int64_t sequences) const {
 
 std::string BatchArithmetic::text() const {
   const std::string padded = padding() ? detail::concat(" - ", padding(), " padding") : "";
-  const std::string order = vertical    ? ", layer by layer,"
-                            : lanes > 1 ? detail::concat(", ", lanes, " side by side,")
-                                        : "";
+  const std::string order = vertical         ? ", layer by layer,"
+                            : interleave > 1 ? detail::concat(", ", interleave, " side by side,")
+                                             : "";
   return detail::concat(global, " sequences = ", micro, " micro x ", accumulate, " accumulate", order, " x ",
                         ranks, ranks == 1 ? " rank" : " ranks", padded, " = ", tokens(), " tokens a step");
 }
 
 namespace {
 
-void check_lanes(const BatchArithmetic& batch, bool in_pipeline) {
-  const std::string set = detail::concat("batch.interleave is ", batch.lanes);
+void check_interleave(const BatchArithmetic& batch, bool in_pipeline) {
+  const std::string set = detail::concat("batch.interleave is ", batch.interleave);
   if (in_pipeline)
     throw_error(ErrorCode::unsupported, "cannot combine ", set,
                 " with a pipeline: its schedule decides which microbatch a stage takes next; leave one of "
@@ -101,7 +101,7 @@ void check_lanes(const BatchArithmetic& batch, bool in_pipeline) {
     throw_error(ErrorCode::unsupported, "cannot combine ", set,
                 " with batch.order = \"breadth_first\", which takes microbatches through a layer one after "
                 "the other; leave one of the two out");
-  if (batch.accumulate % batch.lanes != 0)
+  if (batch.accumulate % batch.interleave != 0)
     throw_error(ErrorCode::bad_input, "cannot apply ", set, ": a step has ", batch.accumulate,
                 batch.accumulate == 1 ? " microbatch" : " microbatches", " of batch.micro = ", batch.micro,
                 "; choose a number that divides ", batch.accumulate, ", or a smaller batch.micro");
@@ -124,7 +124,7 @@ void check_order(const BatchArithmetic& batch, bool in_pipeline) {
     throw_error(ErrorCode::unsupported,
                 "cannot combine batch.order = \"breadth_first\" with a pipeline, whose stages pass on one "
                 "microbatch after the other; leave one of the two out");
-  if (batch.lanes > 1) check_lanes(batch, in_pipeline);
+  if (batch.interleave > 1) check_interleave(batch, in_pipeline);
 }
 
 namespace {
@@ -228,12 +228,12 @@ std::optional<Wrong> wrong_size(const RampSettings& said, std::int64_t size, con
                             batch.ranks == 1 ? " rank = " : " data-parallel ranks = ", at_once,
                             "; let all its sizes be multiples of ", at_once, ", or set batch.pad = true")};
   const std::int64_t microbatches = quotient_up(size, at_once);
-  if (microbatches % batch.lanes != 0)
+  if (microbatches % batch.interleave != 0)
     return Wrong{key, detail::concat("batch.ramp comes to steps of ", microbatches,
                                      microbatches == 1 ? " microbatch" : " microbatches",
-                                     ", and batch.interleave = ", batch.lanes, " takes ", batch.lanes,
-                                     " at a time; let all its sizes be multiples of ", at_once * batch.lanes,
-                                     ", or interleave fewer")};
+                                     ", and batch.interleave = ", batch.interleave, " takes ",
+                                     batch.interleave, " at a time; let all its sizes be multiples of ",
+                                     at_once * batch.interleave, ", or interleave fewer")};
   return {};
 }
 

@@ -25,8 +25,8 @@ Mesh mesh_of(const Recipe& recipe);
 // States that global = micro x accumulate x data-parallel ranks, where it divides.
 struct BatchArithmetic {
   std::int64_t global = 1, micro = 1, accumulate = 1, ranks = 1, seq = 1;
-  bool vertical = false;   // all microbatches pass a layer before the next layer
-  std::int32_t lanes = 1;  // microbatches that go through the layers side by side
+  bool vertical = false;        // all microbatches pass a layer before the next layer
+  std::int32_t interleave = 1;  // microbatches that go through the layers side by side
 
   // Counts the ranks of all axes that a strategy splits the batch over, by its traits.
   static BatchArithmetic of(const Recipe& recipe, PluginHost& plugins);

@@ -17,7 +17,7 @@
 #include "plan/proof/check_plan.hpp"
 #include "plan/proof/check_ranks.hpp"
 #include "plan/work.hpp"
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "prun/data.hpp"
@@ -122,9 +122,9 @@ std::vector<std::int64_t> held_by_first(const Assembly& assembly) {
   std::vector<std::int64_t> most = {0};
   for (const Plan& plan : assembly.plans()) {
     std::map<Id, std::int64_t> of_segment;
-    for (const auto& [id, home] : plan.homes)
-      if (home.region == Region::arrived)
-        of_segment[assembly.program().value(id).segment] += align(home.bytes);
+    for (const auto& [id, allocation] : plan.allocations)
+      if (allocation.region == Region::arrived)
+        of_segment[assembly.program().value(id).segment] += align(allocation.bytes);
     std::size_t count = 0;
     std::int64_t held = 0;
     for (const Call& call : plan.calls)
@@ -432,9 +432,9 @@ Work PlanMaker::work_of_stage(const Program& program, Purpose purpose, const Mic
   const bool trains = purpose == Purpose::training;
   Work work = microbatches.pipeline
                   ? work_of(program, *microbatches.pipeline, static_cast<std::int64_t>(stage))
-              : trains && batch.vertical  ? vertical_work(program, count)
-              : trains && batch.lanes > 1 ? side_by_side_work(program, count, batch.lanes)
-                                          : whole_work(program, count);
+              : trains && batch.vertical       ? vertical_work(program, count)
+              : trains && batch.interleave > 1 ? interleaved_work(program, count, batch.interleave)
+                                               : whole_work(program, count);
   work.periodic = microbatches.periodic;
   return trains ? work : forward_work(std::move(work));
 }

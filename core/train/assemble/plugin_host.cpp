@@ -23,7 +23,7 @@ bool can_open(std::string_view library) {
 }
 
 // Returns an option of the recipe's device that this one does not have, or the empty text.
-std::string foreign_option(const Recipe& recipe, const PluginNote& device) {
+std::string unknown_option(const Recipe& recipe, const PluginNote& device) {
   const Schema known = parse_schema(device.options, describe(device));
   for (const auto& entry : recipe.section("device").entries())
     if (entry.at.source && entry.declared_by != "core" && !known.find(entry.key)) return entry.key;
@@ -57,8 +57,8 @@ void try_device(const Recipe& recipe, PluginHost& plugins, const std::string& de
 std::string problem_with(const Recipe& recipe, PluginHost& plugins, const std::string& device,
                          LocalPlace local) {
   try {
-    const std::string foreign = foreign_option(recipe, plugins.note("device", device));
-    if (!foreign.empty()) return detail::concat("it has no option '", foreign, "'");
+    const std::string unknown = unknown_option(recipe, plugins.note("device", device));
+    if (!unknown.empty()) return detail::concat("it has no option '", unknown, "'");
     try_device(named(recipe, device), plugins, device, local);
     return "";
   } catch (const Error& error) {

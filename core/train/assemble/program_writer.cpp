@@ -11,6 +11,7 @@
 #include "plan/pipeline/lay_out_pipeline.hpp"
 #include "plan/work.hpp"
 #include "plugin/traits.hpp"
+#include "program/averaged_optimizer.hpp"
 #include "program/delays.hpp"
 #include "program/fp8_data.hpp"
 #include "program/fp8_products.hpp"
@@ -460,7 +461,7 @@ double ProgramWriter::norm_limit() const {
 
 MoveRules ProgramWriter::move_rules() const {
   const bool keep = purpose_ != Purpose::training || recipe_.flag("run.keep_gradients");
-  return {gradient_parts(), updates_are_free(), keep, batch_.lanes > 1};
+  return {gradient_parts(), updates_are_free(), keep, batch_.interleave > 1};
 }
 
 GradientParts ProgramWriter::gradient_parts() const {

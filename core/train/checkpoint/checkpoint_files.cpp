@@ -5,7 +5,7 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "program/update.hpp"
+#include "program/averaged_optimizer.hpp"
 
 namespace prun {
 namespace {

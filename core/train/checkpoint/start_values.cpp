@@ -12,7 +12,7 @@
 #include "execute/plan_memory.hpp"
 #include "huggingface/adapter.hpp"
 #include "huggingface/config.hpp"
-#include "huggingface/foreign_weights.hpp"
+#include "huggingface/weight_reader.hpp"
 #include "program/passes.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
@@ -27,9 +27,9 @@ namespace fs = std::filesystem;
 
 // ------------------------------------------------------------------- the two kinds
 
-class ForeignStart final : public StartValues {
+class HuggingFaceStart final : public StartValues {
  public:
-  ForeignStart(const Program& program, ModelInterface& model, const fs::path& folder)
+  HuggingFaceStart(const Program& program, ModelInterface& model, const fs::path& folder)
       : map_(program, model), directory_(folder), reader_(program, map_, directory_) {}
 
   bool has(Id parameter) const override { return map_.has(parameter); }
@@ -40,9 +40,9 @@ class ForeignStart final : public StartValues {
   std::string content(std::size_t threads) const override { return directory_.content(threads); }
 
  private:
-  ForeignMap map_;
-  ForeignDirectory directory_;
-  ForeignReader reader_;
+  HuggingFaceMap map_;
+  HuggingFaceDirectory directory_;
+  HuggingFaceReader reader_;
 };
 
 class CheckpointStart final : public StartValues {
@@ -162,7 +162,7 @@ std::unique_ptr<StartValues> open_from(const fs::path& where, const Recipe& reci
       trained.emplace_back("model." + key, text);
     check_model(recipe, trained, where.string());
     const auto model = plugins.create<ModelInterface>("model", recipe.section("model"));
-    auto start = std::make_unique<ForeignStart>(program, *model, where);
+    auto start = std::make_unique<HuggingFaceStart>(program, *model, where);
     check_added(recipe, program, *start, where.string());
     return start;
   }
@@ -195,15 +195,15 @@ class AdapterStart final : public StartValues {
 
  private:
   // Maps the folder: its own description says more than the shapes of its tensors do.
-  static ForeignMap map_of(const Program& program, const fs::path& folder) {
-    ForeignMap map = adapter_map(program);
+  static HuggingFaceMap map_of(const Program& program, const fs::path& folder) {
+    HuggingFaceMap map = adapter_map(program);
     check_adapter_config(program, folder);
     return map;
   }
 
-  ForeignMap map_;
-  ForeignDirectory directory_;
-  ForeignReader reader_;
+  HuggingFaceMap map_;
+  HuggingFaceDirectory directory_;
+  HuggingFaceReader reader_;
   std::unique_ptr<StartValues> others_;
 };
 

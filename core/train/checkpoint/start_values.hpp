@@ -1,4 +1,4 @@
-// Reads what parameters start from if that is not the seed (`model.init`): a foreign directory, or a
+// Reads what parameters start from if that is not the seed (`model.init`): a Hugging Face directory, or a
 // checkpoint, of which only the weights are taken.
 #pragma once
 

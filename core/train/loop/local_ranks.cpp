@@ -52,7 +52,7 @@ class LocalRanks {
       plugins.set_local(place);
       const Assembly assembly(recipe_, plugins, rank);
       refuse_threads(assembly);
-      if (probes_ && rank == 0) assembly.check_steps_end(true);
+      if (probes_ && rank == 0) assembly.check_no_deadlock(true);
       Membership membership;
       membership.exchange = [&](std::string_view channel, std::span<const int> members,
                                 std::string_view mine) {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugin/border.hpp"
+#include "plugin/guarded_plugin.hpp"
 #include "prun/error.hpp"
 #include "prun/observer.hpp"
 #include "train/assemble/loss_settings.hpp"

@@ -70,8 +70,8 @@ namespace {
 
 // ------------------------------------------------------------------- step staging
 
-// Ranks' wishes are summed: each wish to stop counts one, and one rank's wish to save counts half.
-constexpr double wish_to_save = 0.5;
+// Ranks' requests are summed: each request to stop counts one, and one rank's request to save counts half.
+constexpr double request_to_save = 0.5;
 
 // A tally whose last dimension has this name is a sum over targets, and reported as their mean.
 constexpr Name per_target = "per_target";
@@ -88,10 +88,10 @@ double step_seed(std::int64_t seed, std::int64_t step) {
 // Stages a step. While a step runs, it is unknown whether it is kept: each running step adds one update in
 // the one case, and in the other, where that stops the run, none.
 void StepStaging::stage(std::int64_t number, const Progress& progress, std::int64_t unknown,
-                        const StagedBatch& batch, StepWishes wishes) const {
+                        const StagedBatch& batch, StepRequests requests) const {
   const std::int64_t next = progress.updates + 1;
   write_scalar(number, values_.counted, static_cast<double>(batch.counted));
-  write_scalar(number, values_.stop, (wishes.stop ? 1 : 0) + (wishes.save ? wish_to_save : 0));
+  write_scalar(number, values_.stop, (requests.stop ? 1 : 0) + (requests.save ? request_to_save : 0));
   write_outcome(number, values_.lr, rate_.at(next + unknown), rate_.at(next));
   write_outcome(number, values_.step, static_cast<double>(next + unknown), static_cast<double>(next));
   const bool halts = unknown > 0 && (stops_ || scaler_.is_spent(progress.loss_scale));
@@ -147,9 +147,9 @@ StepResult StepStaging::read(std::int64_t number, const Progress& progress) cons
     result.losses = {begin, begin + assembly_.program().value(values_.losses).elements()};
   }
   if (!result.kept) result.non_finite = first_non_finite(number);
-  const double wishes = read_scalar(number, values_.any_stop);
-  result.stop = wishes >= 1;
-  result.save = wishes != std::floor(wishes);
+  const double requests = read_scalar(number, values_.any_stop);
+  result.stop = requests >= 1;
+  result.save = requests != std::floor(requests);
   return result;
 }
 

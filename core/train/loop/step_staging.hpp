@@ -82,7 +82,7 @@ struct StepResult {
 };
 
 // States what a rank requests after a step; all ranks learn it by the step.
-struct StepWishes {
+struct StepRequests {
   bool stop = false, save = false;
 };
 
@@ -113,7 +113,7 @@ class StepStaging {
   // Stages the other inputs of a step. `progress` counts the finished steps; `unknown` counts those that run
   // and whose results are unknown yet.
   void stage(std::int64_t number, const Progress& progress, std::int64_t unknown, const StagedBatch& batch,
-             StepWishes wishes) const;
+             StepRequests requests) const;
   // Reads a step that is done and that `progress` does not count yet.
   StepResult read(std::int64_t number, const Progress& progress) const;
 

@@ -14,7 +14,7 @@ namespace {
 std::atomic<int> stop_requested = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-void note_wish(int signal) {
+void note_request(int signal) {
   int none = 0;
   if (!stop_requested.compare_exchange_strong(none, signal) && signal == SIGINT) _exit(128 + signal);
 }
@@ -53,7 +53,7 @@ StopHandlers::~StopHandlers() {
 
 StopAtOnce::StopAtOnce() : handlers_(end_at_once) {}
 
-StopSignal::StopSignal() : handlers_((stop_requested = 0, note_wish)) {}
+StopSignal::StopSignal() : handlers_((stop_requested = 0, note_request)) {}
 
 int StopSignal::received() { return stop_requested; }
 

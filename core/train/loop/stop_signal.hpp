@@ -1,5 +1,5 @@
 // Handles signals that ask a run to end. Before its first step there is nothing to save and a rank may be
-// waiting for the others: they end the process at once. From then on they are a wish: the run ends at the
+// waiting for the others: they end the process at once. From then on they are a request: the run ends at the
 // next step border. A second SIGINT ends the process at once; any other that follows changes nothing (a time
 // limit repeats its own every second).
 #pragma once

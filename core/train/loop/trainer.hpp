@@ -71,38 +71,38 @@ class StepRunner {
   // Returns where the samples of the next step go.
   std::vector<BatchTarget> batch() const { return staging_.batch(started_); }
 
-  void start(const Progress& progress, const StagedBatch& batch, StepWishes wishes) {
+  void start(const Progress& progress, const StagedBatch& batch, StepRequests requests) {
     PRUN_CHECK(ended_ == 0, "a step would go on from others that end");
-    staging_.stage(started_, progress, running(), batch, wishes);
-    start_round();
+    staging_.stage(started_, progress, running(), batch, requests);
+    start_iteration();
     ++started_;
   }
   // Finishes the earliest step that runs; `progress` does not count it yet. Where steps overlap and too few
   // follow it, those that run end.
   StepResult finish(const Progress& progress) {
-    const std::int64_t own = rounds_ - ended_ - running();  // its round among those of the row
-    while (rounds_ <= own + executor_.depth()) {
+    const std::int64_t own = iterations_ - ended_ - running();  // its iteration among those of the row
+    while (iterations_ <= own + executor_.depth()) {
       ++ended_;
-      start_round();
+      start_iteration();
     }
     const std::optional<double> exposed = executor_.finish_step();
     StepResult result = staging_.read(finished_, progress);
     result.exposed_communication = exposed;
     ++finished_;
-    if (running() == 0) rounds_ = ended_ = 0;
+    if (running() == 0) iterations_ = ended_ = 0;
     return result;
   }
 
  private:
-  void start_round() {
-    const auto before = static_cast<std::int32_t>(std::min<std::int64_t>(rounds_++, Round::many));
-    executor_.start_step(plan_.overlaps ? Round{before, ended_} : Round::going_on);
+  void start_iteration() {
+    const auto before = static_cast<std::int32_t>(std::min<std::int64_t>(iterations_++, Iteration::many));
+    executor_.start_step(plan_.overlaps ? Iteration{before, ended_} : Iteration::going_on);
   }
 
   const Plan& plan_;
   Executor executor_;
   StepStaging staging_;
-  std::int64_t rounds_ = 0;  // rounds of the row that runs, and how many of them begin no step
+  std::int64_t iterations_ = 0;  // iterations of the row that runs, and how many of them begin no step
   std::int32_t ended_ = 0;
   std::int64_t started_ = 0, finished_ = 0;  // steps of this runner, which alternate the staging sides
 };

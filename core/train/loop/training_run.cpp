@@ -213,14 +213,14 @@ class Run {
     observers_.raise_failure();
     while (trainer_.progress().step < schedule_.steps()) {
       start_steps();
-      StepWishes wishes = finish_step();
+      StepRequests requests = finish_step();
       // Steps that already run are finished, here as on the other ranks.
-      while ((wishes.stop || wishes.save) && trainer_.running() > 0) wishes.stop |= finish_step().stop;
-      if (wishes.stop) return stopped();
+      while ((requests.stop || requests.save) && trainer_.running() > 0) requests.stop |= finish_step().stop;
+      if (requests.stop) return stopped();
       const std::int64_t step = trainer_.progress().step;
       if (schedule_.compares_after(step)) compare();
       if (schedule_.evaluates_after(step)) evaluate();
-      if (wishes.save || schedule_.saves_after(step) || best_->keeps(step)) save();
+      if (requests.save || schedule_.saves_after(step) || best_->keeps(step)) save();
       if (best_->is_over()) {
         observers_.event(EventKind::note, ended_early_text(trainer_, *best_->best()));
         break;
@@ -280,7 +280,7 @@ class Run {
 
   // Finishes a step, and returns whether the run is to stop or to save here. A single rank stops at once;
   // many agree in the step they run together.
-  StepWishes finish_step() {
+  StepRequests finish_step() {
     const StepResult result = trainer_.finish();
     const Clock::time_point now = Clock::now();
     const std::chrono::duration<double> took = now - std::exchange(last_, now);

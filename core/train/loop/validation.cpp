@@ -6,8 +6,8 @@
 
 #include "base/floats.hpp"
 #include "execute/plan_memory.hpp"
+#include "program/averaged_optimizer.hpp"
 #include "program/passes.hpp"
-#include "program/update.hpp"
 #include "prun/split_master.hpp"
 #include "train/checkpoint/saved_state.hpp"
 

@@ -17,7 +17,7 @@ Layout::Layout(std::int32_t rank, std::int32_t size, std::int64_t buffer_bytes, 
       slot_bytes_(std::min(message_bytes, buffer_bytes / (slots * std::max(1, size - 1))) / alignment *
                   alignment) {
   PRUN_CHECK(rank >= 0 && rank < size && slot_bytes_ > 0 && lanes > 0, "member ", rank, " of ", size,
-             " with ", buffer_bytes, " bytes and ", lanes, " lanes");
+             " with ", buffer_bytes, " bytes and ", lanes, " at a time");
 }
 
 std::int64_t Layout::offset(std::int32_t to, std::int32_t from, std::uint64_t number) const {

@@ -113,39 +113,42 @@ namespace {
 
 constexpr std::chrono::milliseconds patience{200};
 
-std::uint64_t tag_of(std::int32_t sender) { return add_message(make_tag(Traffic::farewell, 0), sender, 0); }
+std::uint64_t tag_of(std::int32_t sender) {
+  return add_message(make_tag(Traffic::shutdown_notice, 0), sender, 0);
+}
 
 }  // namespace
 
-Farewells::Farewells(std::int32_t rank, std::int32_t size)
-    : rank_(rank), heard_(static_cast<std::size_t>(size)), said_(static_cast<std::size_t>(size)) {}
+ShutdownNotices::ShutdownNotices(std::int32_t rank, std::int32_t size)
+    : rank_(rank), received_(static_cast<std::size_t>(size)), sent_(static_cast<std::size_t>(size)) {}
 
-void Farewells::listen(Wire& wire) {
-  for (std::size_t i = 0; i < heard_.size(); ++i) {
-    heard_[i].listener = said_[i].listener = this;
+void ShutdownNotices::listen(Wire& wire) {
+  for (std::size_t i = 0; i < received_.size(); ++i) {
+    received_[i].listener = sent_[i].listener = this;
     const auto member = static_cast<std::int32_t>(i);
-    if (member != rank_) wire.post_receive(tag_of(member), &heard_[i].message, sizeof(Farewell), heard_[i]);
+    if (member != rank_)
+      wire.post_receive(tag_of(member), &received_[i].message, sizeof(ShutdownNotice), received_[i]);
   }
 }
 
-void Farewells::say(Wire& wire) {
-  for (std::size_t i = 0; i < said_.size(); ++i) {
+void ShutdownNotices::send(Wire& wire) {
+  for (std::size_t i = 0; i < sent_.size(); ++i) {
     const auto member = static_cast<std::int32_t>(i);
-    if (member != rank_ && !heard_[i].done && wire.state_of(member) == UCS_OK)
-      wire.post_send(member, tag_of(rank_), &said_[i].message, sizeof(Farewell), said_[i]);
+    if (member != rank_ && !received_[i].done && wire.state_of(member) == UCS_OK)
+      wire.post_send(member, tag_of(rank_), &sent_[i].message, sizeof(ShutdownNotice), sent_[i]);
   }
-  settle(wire, said_);
-  settle(wire, heard_);  // most leave together: what arrives after the cancelling would be an orphan
-  for (Note& note : heard_) wire.cancel(note);
-  settle(wire, heard_);
+  settle(wire, sent_);
+  settle(wire, received_);  // most leave together: what arrives after the cancelling would be an orphan
+  for (Note& note : received_) wire.cancel(note);
+  settle(wire, received_);
 }
 
-void Farewells::settle(Wire& wire, const std::vector<Note>& notes) {
+void ShutdownNotices::settle(Wire& wire, const std::vector<Note>& notes) {
   const auto end = std::chrono::steady_clock::now() + patience;
   for (const Note& note : notes) wire.progress_while([&] { return note.request != nullptr; }, end);
 }
 
-void Farewells::on_done(Transfer& transfer, ucs_status_t status) noexcept {
+void ShutdownNotices::on_done(Transfer& transfer, ucs_status_t status) noexcept {
   if (status == UCS_OK) static_cast<Note&>(transfer).done = true;
 }
 
@@ -246,29 +249,30 @@ void RunQueue::retire(Run& run) {
   while (!waiting_.empty() && launch(*waiting_.front())) waiting_.erase(waiting_.begin());
 }
 
-Farewell RunQueue::started_with(std::int32_t member) const {
+ShutdownNotice RunQueue::started_with(std::int32_t member) const {
   const Peer& peer = peers_[static_cast<std::size_t>(member)];
   return {collectives_, peer.sends, peer.receives, 0};
 }
 
 // ------------------------------------------------------------------- member watch
-// Asks the system about processes, UCX about connections, and reads farewells.
+// Asks the system about processes, UCX about connections, and reads shutdown notices.
 
 std::optional<Trouble> MemberWatch::look(Wire& wire, const RunQueue& runs) {
   std::optional<Trouble> trouble = look_for_lost(wire);
   return trouble ? trouble : look_for_left(runs);
 }
 
-// A farewell may be among messages that arrived and were not looked at; so may what its sender sent before.
+// A shutdown notice may be among messages that arrived and were not looked at; so may what its sender sent
+// before.
 std::optional<Trouble> MemberWatch::look_for_lost(Wire& wire) const {
   for (std::int32_t i = 0; i < size(); ++i) {
-    if (i == rank_ || farewells_.has_left(i)) continue;
+    if (i == rank_ || notices_.has_left(i)) continue;
     const bool gone = peer(i).watched && !peer(i).process.running();
     const ucs_status_t state = wire.state_of(i);
     if (!gone && state == UCS_OK) continue;
     while (wire.progress()) {
     }
-    if (farewells_.has_left(i)) continue;
+    if (notices_.has_left(i)) continue;
     return Trouble{i, gone ? "its process is gone; the end of its log says why"
                            : std::string("the connection is lost: ") + ucs_status_string(state)};
   }
@@ -277,11 +281,11 @@ std::optional<Trouble> MemberWatch::look_for_lost(Wire& wire) const {
 
 std::optional<Trouble> MemberWatch::look_for_left(const RunQueue& runs) {
   for (std::int32_t i = 0; i < size(); ++i) {
-    if (i == rank_ || !farewells_.has_left(i)) continue;
+    if (i == rank_ || !notices_.has_left(i)) continue;
     // This is not reported at first sight: the member whose death made that one give up is the better news.
     bool& gave_up = peer(i).gave_up;
     if (gave_up) return Trouble{i, "it has given up; its own message says why"};
-    gave_up = farewells_.from(i).failed;
+    gave_up = notices_.from(i).failed;
     if (gave_up) continue;
     for (const Run* run : runs.active())
       if (!run->done() && needs(*run, i)) return Trouble{i, "it left before this operation"};
@@ -290,20 +294,20 @@ std::optional<Trouble> MemberWatch::look_for_left(const RunQueue& runs) {
 }
 
 bool MemberWatch::needs(const Run& run, std::int32_t member) const {
-  const Farewell& farewell = farewells_.from(member);
+  const ShutdownNotice& shutdown_notice = notices_.from(member);
   switch (run.op().kind) {
-    case CommKind::send: return run.op().peer == member && run.number() >= farewell.received;
-    case CommKind::recv: return run.op().peer == member && run.number() >= farewell.sent;
-    default: return run.number() >= farewell.collectives;
+    case CommKind::send: return run.op().peer == member && run.number() >= shutdown_notice.received;
+    case CommKind::recv: return run.op().peer == member && run.number() >= shutdown_notice.sent;
+    default: return run.number() >= shutdown_notice.collectives;
   }
 }
 
 void MemberWatch::say_goodbye(Wire& wire, const RunQueue& runs, bool broken) {
   for (std::int32_t i = 0; i < size(); ++i) {
-    farewells_.to(i) = runs.started_with(i);
-    farewells_.to(i).failed = broken;
+    notices_.to(i) = runs.started_with(i);
+    notices_.to(i).failed = broken;
   }
-  farewells_.say(wire);
+  notices_.send(wire);
 }
 
 }  // namespace prun::ucx

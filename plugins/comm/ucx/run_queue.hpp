@@ -107,36 +107,38 @@ class Library {
 // A member that leaves says so, and how far it had got: a member that is done may go while others are still
 // busy with each other, and that is no failure.
 
-struct Farewell {
+struct ShutdownNotice {
   std::uint32_t collectives = 0;         // counts those the member took part in
-  std::uint32_t sent = 0, received = 0;  // count its sends to, and its receives from, the member it tells
+  std::uint32_t sent = 0, received = 0;  // count its sends to, and its receives from, the member it notifies
   std::uint32_t failed = 0;
 };
 
 // Farewells must outlive the wire, or be stopped before.
-class Farewells final : private TransferListener {
+class ShutdownNotices final : private TransferListener {
  public:
   // Listens to all members but this one.
-  Farewells(std::int32_t rank, std::int32_t size);
+  ShutdownNotices(std::int32_t rank, std::int32_t size);
   void listen(Wire& wire);
 
-  bool has_left(std::int32_t member) const { return heard_[static_cast<std::size_t>(member)].done; }
-  const Farewell& from(std::int32_t member) const { return heard_[static_cast<std::size_t>(member)].message; }
-  // Returns the message that say() sends to this member.
-  Farewell& to(std::int32_t member) { return said_[static_cast<std::size_t>(member)].message; }
+  bool has_left(std::int32_t member) const { return received_[static_cast<std::size_t>(member)].done; }
+  const ShutdownNotice& from(std::int32_t member) const {
+    return received_[static_cast<std::size_t>(member)].message;
+  }
+  // Returns the message that send() sends to this member.
+  ShutdownNotice& to(std::int32_t member) { return sent_[static_cast<std::size_t>(member)].message; }
   // Notifies all members that are still there, then listens no more. The time this takes is bounded.
-  void say(Wire& wire);
+  void send(Wire& wire);
 
  private:
   struct Note : Transfer {
-    Farewell message;
+    ShutdownNotice message;
     bool done = false;
   };
   void on_done(Transfer& transfer, ucs_status_t status) noexcept override;
   static void settle(Wire& wire, const std::vector<Note>& notes);
 
   std::int32_t rank_;
-  std::vector<Note> heard_, said_;
+  std::vector<Note> received_, sent_;
 };
 
 // ------------------------------------------------------------------- scratch
@@ -186,7 +188,7 @@ class RunQueue {
   // Returns the runs that were launched: those that wait for scratch are not among them.
   const std::vector<Run*>& active() const { return active_; }
   // Returns what this member has started so far, as it tells the other one when it leaves.
-  Farewell started_with(std::int32_t member) const;
+  ShutdownNotice started_with(std::int32_t member) const;
 
   // May be called by any thread.
   CommCounters retired() const { return {operations_, bytes_sent_, bytes_received_}; }
@@ -224,13 +226,13 @@ struct Trouble {
 
 class MemberWatch {
  public:
-  MemberWatch(std::int32_t rank, std::int32_t size) : rank_(rank), farewells_(rank, size) {}
+  MemberWatch(std::int32_t rank, std::int32_t size) : rank_(rank), notices_(rank, size) {}
 
   // Adds the next member in the order of ranks; `watched` says that process.running() can tell whether it
   // lives.
   void add(const ProcessId& process, bool watched) { peers_.push_back({process, watched}); }
   // Must outlive the wire, or say goodbye before.
-  void listen(Wire& wire) { farewells_.listen(wire); }
+  void listen(Wire& wire) { notices_.listen(wire); }
 
   // Returns what is wrong with one of the others, if anything is.
   std::optional<Trouble> look(Wire& wire, const RunQueue& runs);
@@ -254,7 +256,7 @@ class MemberWatch {
 
   std::int32_t rank_;
   std::vector<Peer> peers_;
-  Farewells farewells_;
+  ShutdownNotices notices_;
 };
 
 // ------------------------------------------------------------------- tags
@@ -263,7 +265,7 @@ class MemberWatch {
 // Collectives are numbered for the whole group; sends and receives for each pair and direction, since the
 // other members know nothing of them. Numbers wrap, long after the operation that had them before is done.
 
-enum class Traffic : std::uint8_t { collective, pair, farewell };
+enum class Traffic : std::uint8_t { collective, pair, shutdown_notice };
 
 inline constexpr std::int32_t most_members = 1 << 12;
 inline constexpr std::uint32_t most_messages = 1u << 20;

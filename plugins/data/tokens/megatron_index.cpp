@@ -36,7 +36,8 @@ void check_magic(const std::string& name, std::span<const std::byte> index) {
     fail(name, "is an index of the old TNTIDX format; convert the set with Megatron's preprocessing tool");
   if (index.size() < header_bytes)
     fail(name, "has ", index.size(), " bytes, an index has at least ", header_bytes, "; write the set anew");
-  if (!starts_with(index, index_magic)) fail(name, "does not begin with MMIDIDX; give the .idx of a Megatron set");
+  if (!starts_with(index, index_magic))
+    fail(name, "does not begin with MMIDIDX; give the .idx of a Megatron set");
   const auto version = load<std::uint64_t>(index.data() + 9);
   if (version != 1) fail(name, "is of version ", version, ", only 1 is known; write it with Megatron core");
 }

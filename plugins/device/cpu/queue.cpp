@@ -15,9 +15,9 @@ CpuQueue::CpuQueue(std::string_view name, std::int32_t threads, Binding binding,
     : name_(name), pool_(threads, std::move(binding), spin), workers_(pool_.workers()) {}
 
 CpuQueue::~CpuQueue() {
-  if (feeder_ != gettid()) return;
+  if (submitter_ != gettid()) return;
   try {
-    keep_thread_on(pthread_self(), feeder_cores_);
+    keep_thread_on(pthread_self(), submitter_cores_);
   } catch (const Error&) {
     // These cores were taken from the process meanwhile: then this thread stays where it is.
   }
@@ -29,8 +29,8 @@ void CpuQueue::attach() {
   if (!binding().pinned) return;
   std::vector<int> before = usable_cores();
   keep_thread_on(pthread_self(), std::span(binding().cores).first(1));
-  feeder_ = gettid();
-  feeder_cores_ = std::move(before);
+  submitter_ = gettid();
+  submitter_cores_ = std::move(before);
 }
 
 const CpuQueue::Launches& CpuQueue::bind(Launches launches) {

@@ -40,8 +40,8 @@ class CpuQueue {
   WorkerPool pool_;
   Workers workers_;
   std::deque<Launches> works_;
-  pid_t feeder_ = 0;  // the thread that attached, once it was pinned
-  std::vector<int> feeder_cores_;
+  pid_t submitter_ = 0;  // the thread that attached, once it was pinned
+  std::vector<int> submitter_cores_;
 };
 
 }  // namespace prun::cpu

@@ -267,27 +267,28 @@ class CpuAsync final : public Device {
 #define PRUN_ASYNC_UNITS "0"
 #endif
 
-PRUN_PLUGIN(device, prun::async::CpuAsync, PRUN_ASYNC_NAME, "0.1.0", "The CPU's kernels, run later",
-            PRUN_ASYNC_TRAITS,
-            "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set\n"
-            "depth | int | 256 | 1..100000 | Pieces of work that a queue takes before it holds its feeder\n"
-            "delay_us | int | 0 | 0..100000 | At most so long a piece of work is delayed, at random\n"
-            "seed | int | 1 | | Of the delays\n"
-            "fail_queue | string | "
-            " | | A queue that fails\n"
-            "silent | bool | false | | Does not say how deep its queues are\n"
-            "share | bool | false | | Several ranks may have one of its units\n"
-            "alone | bool | false | | Its ranks must be processes\n"
-            "watts | float | 0 | 0.. | What it says that it draws, at a clock of twice as many MHz\n"
-            "ranks_only | bool | false | | Only processes that are ranks may make queues\n"
-            "tells | bool | false | | Says how much was bound for it when a queue is fed first\n"
-            "refuses | string | "
-            " | | A function that it must not be given to lower\n"
-            "tries | int | 0 | 0.. | The day on which it tries products; 0: it tries nothing\n"
-            "memory_kib | int | 0 | 0.. | KiB of memory that it has; 0: as much as the host\n"
-            "unit | string | "
-            " | | What no other rank may use\n"
-            "units | int | " PRUN_ASYNC_UNITS
-            " | 0.. | Units that this host has, a rank each; 0: as many as there are ranks\n"
-            "absent | bool | false | | Plans alone are for it, as of another machine\n"
-            "fail_after | int | 0 | 0.. | Its piece of work that does\n");
+PRUN_PLUGIN(
+    device, prun::async::CpuAsync, PRUN_ASYNC_NAME, "0.1.0", "The CPU's kernels, run later",
+    PRUN_ASYNC_TRAITS,
+    "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set\n"
+    "depth | int | 256 | 1..100000 | Pieces of work that a queue takes before it holds its submitter\n"
+    "delay_us | int | 0 | 0..100000 | At most so long a piece of work is delayed, at random\n"
+    "seed | int | 1 | | Of the delays\n"
+    "fail_queue | string | "
+    " | | A queue that fails\n"
+    "silent | bool | false | | Does not say how deep its queues are\n"
+    "share | bool | false | | Several ranks may have one of its units\n"
+    "alone | bool | false | | Its ranks must be processes\n"
+    "watts | float | 0 | 0.. | What it says that it draws, at a clock of twice as many MHz\n"
+    "ranks_only | bool | false | | Only processes that are ranks may make queues\n"
+    "tells | bool | false | | Says how much was bound for it when a queue is fed first\n"
+    "refuses | string | "
+    " | | A function that it must not be given to lower\n"
+    "tries | int | 0 | 0.. | The day on which it tries products; 0: it tries nothing\n"
+    "memory_kib | int | 0 | 0.. | KiB of memory that it has; 0: as much as the host\n"
+    "unit | string | "
+    " | | What no other rank may use\n"
+    "units | int | " PRUN_ASYNC_UNITS
+    " | 0.. | Units that this host has, a rank each; 0: as many as there are ranks\n"
+    "absent | bool | false | | Plans alone are for it, as of another machine\n"
+    "fail_after | int | 0 | 0.. | Its piece of work that does\n");

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "conform/kernel_trial.hpp"
+#include "plugin_check/kernel_trial.hpp"
 #include "tools/bench/fp8_errors/runs.hpp"
 
 namespace prun::fp8_errors {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <thread>
 
-#include "conform/op_checks.hpp"
 #include "ops/registry.hpp"
+#include "plugin_check/op_checks.hpp"
 #include "prun/fp8_blocks.hpp"
 #include "tools/bench/fp8_errors/rounding.hpp"
 

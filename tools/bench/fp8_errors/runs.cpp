@@ -1,7 +1,7 @@
 #include "tools/bench/fp8_errors/runs.hpp"
 
-#include "conform/kernel_trial.hpp"
 #include "execute/plan_memory.hpp"
+#include "plugin_check/kernel_trial.hpp"
 #include "program/fp8_products.hpp"
 
 namespace prun::fp8_errors {
