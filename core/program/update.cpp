@@ -179,41 +179,7 @@ class Carrier {
   const Update &edited_, &fresh_;
 };
 
-// Returns whether an op of `settle` does what one of `update` does, to the same values but for those that
-// `settle` makes.
-bool stands_for(const Program& program, Id settling, Id update) {
-  const Op &is = program.op(settling), &was = program.op(update);
-  bool same = is.def == was.def;
-  for (std::size_t i = 0; same && i < is.operands.size(); ++i)
-    same = is.operands[i] == was.operands[i] ||
-           (is.operands[i] != none && program.value(is.operands[i]).role == Role::activation);
-  for (std::size_t i = 0; same && i < is.attrs.size(); ++i)
-    same = program.attr(settling, is.def->attrs[i].name) == program.attr(update, is.def->attrs[i].name);
-  return same;
-}
-
 }  // namespace
-
-void check_settled(const Program& program) {
-  for (Id id = program.step_segment() + 1; id < program.segment_count(); ++id) {
-    const SegmentData& segment = program.segment(id);
-    const std::vector<Id>& settling = segment.ops(FunctionKind::settle);
-    if (settling.empty() != segment.ops(FunctionKind::speculate).empty())
-      throw_error(ErrorCode::bad_input, "segment '", segment.name,
-                  "' has ops in one of `speculate` and `settle`; write both, or neither");
-    auto at = settling.begin();
-    for (const Id op : segment.ops(FunctionKind::update)) {
-      if (settling.empty()) break;
-      at = std::find_if(at, settling.end(), [&](Id other) { return stands_for(program, other, op); });
-      if (at == settling.end())
-        throw_error(ErrorCode::unsupported, "segment '", segment.name, "': op '", program.op(op).kind(),
-                    "' of `update` is not in `settle`, which is called instead of it; let strategies that "
-                    "edit `update` stand in front of the one that writes `settle`, or keep that from it "
-                    "(offload: speculate = \"none\")");
-      ++at;
-    }
-  }
-}
 
 Update update_of(const Program& program, Id parameter) {
   const Value& value = program.value(parameter);

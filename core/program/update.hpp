@@ -26,8 +26,8 @@ Update update_of(const Program& program, const Bucket& bucket);
 // Refuses a trained parameter that no op of its update changes.
 void check_updates(const Program& program);
 
-// Refuses `speculate` or `settle` alone, and a `settle` without the ops of `update`: edits of that would be
-// lost.
+// Refuses `speculate` or `settle` alone, and those that do not repeat the ops of `update`: edits of these
+// would be lost.
 void check_settled(const Program& program);
 
 // Refuses an update that does not remove the scale of the loss, where there is one: the clip factor does

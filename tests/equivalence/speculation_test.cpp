@@ -81,7 +81,7 @@ TEST(SpeculationThatIsLate, IsLeftOutAndLeavesTheBits) {
     expect_same(late, waiting, target.name);
     EXPECT_GT(waiting.beyond(limit), 0);
     EXPECT_LT(waiting.beyond(limit), steps);
-    EXPECT_GE(late.speculated, steps) << target.name;
+    EXPECT_GT(late.speculated, 0) << target.name;
     EXPECT_LT(late.speculated, late.planned) << target.name;
   }
 }
@@ -143,7 +143,7 @@ const std::vector<std::string> wide = {"model.hidden=256"};
 
 constexpr std::int64_t numbers = 4096;  // bytes that speculation takes even if no layer has room
 
-// Copies of older state take what other uses leave of the host's memory, layer by layer.
+// Copies of older state take seven eighths of what other uses leave of the host's memory, layer by layer.
 TEST(SpeculationInAPlan, HoldsAsManyLayersAsThereIsRoomFor) {
   const Planned waiting = planned(false, wide), speculating = planned(true, wide);
   EXPECT_EQ(waiting.held, 0);
@@ -151,10 +151,10 @@ TEST(SpeculationInAPlan, HoldsAsManyLayersAsThereIsRoomFor) {
   std::vector<int> updates;
   for (const double share : {0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0}) {
     const double least = static_cast<double>(waiting.needed + numbers),
-                 most = static_cast<double>(speculating.needed),
-                 room = least + share * std::max(0.0, most - least);
-    const Planned some = planned(true, with(wide, {of_memory(room)}));
-    EXPECT_LE(static_cast<double>(some.needed), room) << share;
+                 most = static_cast<double>(speculating.needed), taken = share * std::max(0.0, most - least),
+                 spare = taken / 7;
+    const Planned some = planned(true, with(wide, {of_memory(least + taken + spare)}));
+    EXPECT_LE(static_cast<double>(some.needed), least + taken) << share;
     updates.push_back(some.updates);
   }
   EXPECT_TRUE(std::is_sorted(updates.begin(), updates.end())) << testing::PrintToString(updates);
@@ -215,12 +215,12 @@ std::string refused(const std::function<void()>& body) {
 // Behind offload, what a strategy makes of `update` would be lost in steps that speculate; in front of it, it
 // is part of the update that offload finds.
 TEST(SpeculationAndEdits, OfTheUpdateAreMadeInFrontOfItOrRefused) {
-  EXPECT_EQ(
-      refused([] { Assembly(tiny_recipe(three_layers, everything_on_host(true) + edit), plugins()); }),
-      "segment 'block': op 'scale' of `update` is not in `settle`, which is called instead of it; let "
-      "strategies "
-      "that edit `update` stand in front of the one that writes `settle`, or keep that from it (offload: "
-      "speculate = \"none\")");
+  EXPECT_EQ(refused([] { Assembly(tiny_recipe(three_layers, everything_on_host(true) + edit), plugins()); }),
+            "cannot settle updates of segment 'block': op 'scale' of `update` is not in `settle`; let "
+            "strategies that "
+            "edit `update` stand in front of the one that writes `settle`, or keep that from it (offload: "
+            "speculate = "
+            "\"none\")");
   const ClippedRun in_front =
                        trained_clipped(tiny_recipe(three_layers, edit + everything_on_host(true)), steps),
                    waiting =
@@ -243,9 +243,30 @@ TEST(SpeculationAndEdits, OfAnAttributeOrOfOneFunctionAloneAreRefused) {
   for (const FunctionKind kind : {FunctionKind::speculate, FunctionKind::settle}) {
     Program half = assembly.unlowered();
     for (const Id op : std::vector(half.segment(block).ops(kind))) half.erase_op(op);
-    EXPECT_EQ(refused([&] { check_settled(half); }),
-              "segment 'block' has ops in one of `speculate` and `settle`; write both, or neither");
+    EXPECT_EQ(
+        refused([&] { check_settled(half); }),
+        "cannot settle updates of segment 'block': it has ops in one of `speculate` and `settle`; write "
+        "both, or neither");
   }
+  // What is changed in `update` and `settle` would be lost in steps within the limit.
+  slower.set_attr(slower.segment(block).ops(FunctionKind::settle).back(), "lr_scale", 0.5);
+  EXPECT_NE(refused([&] { check_settled(slower); }).find("op 'adamw' of `update` is not in `speculate`"),
+            std::string::npos);
+  Program without = assembly.unlowered();
+  without.erase_op(without.segment(block).ops(FunctionKind::update).back());
+  EXPECT_NE(refused([&] { check_settled(without); }).find("op 'adamw' of `settle` is not in `update`"),
+            std::string::npos);
+  Program frozen = assembly.unlowered();
+  const Id last = frozen.segment(block).ops(FunctionKind::update).back();
+  const Op& op = frozen.op(last);
+  const auto keep = static_cast<std::size_t>(
+      std::find_if(op.def->operands, op.def->operands + op.def->operand_count,
+                   [](const OperandDef& operand) { return operand.name == std::string_view("keep"); }) -
+      op.def->operands);
+  ASSERT_LT(keep, op.operands.size());
+  frozen.replace_operand(last, keep, frozen.runtime("another.keep"));
+  EXPECT_NE(refused([&] { check_settled(frozen); }).find("op 'adamw' of `update` is not in `settle`"),
+            std::string::npos);
 }
 
 // A plan in which a layer is updated speculatively and nothing completes that, or which updates it twice.

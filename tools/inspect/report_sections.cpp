@@ -264,7 +264,7 @@ struct SpeculativeUpdates {
 std::optional<SpeculativeUpdates> speculative_updates(const Plan& plan) {
   SpeculativeUpdates updates{plan.speculated(), 0, plan.layout.memory.bytes[Region::arrived]};
   for (std::int32_t i = 1; i < static_cast<std::int32_t>(plan.instances.size()); ++i)
-    updates.all += plan.find(FunctionKind::update, i) >= 0;
+    updates.all += !plan.instances[i].is_stub() && plan.find(FunctionKind::update, i) >= 0;
   if (updates.speculative == 0) return {};
   return updates;
 }

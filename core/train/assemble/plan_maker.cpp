@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -135,6 +136,9 @@ std::vector<std::int64_t> held_by_first(const Assembly& assembly) {
         most[count] = std::max(most[count], held);
       }
   }
+  // A stage with fewer layers than another may hold more.
+  std::partial_sum(most.begin(), most.end(), most.begin(),
+                   [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
   return most;
 }
 
@@ -149,10 +153,12 @@ std::optional<std::int64_t> left_without_speculation(const Assembly& assembly) {
 std::int32_t speculated_that_fit(const Assembly& assembly) {
   const std::vector<std::int64_t> held = held_by_first(assembly);
   const std::optional<std::int64_t> left = left_without_speculation(assembly);
-  std::int64_t room = left.value_or(held.back());
+  // An eighth of what is left stays free for the system and other programs.
+  const std::int64_t spare = left ? *left - std::max<std::int64_t>(*left, 0) / 8 : held.back();
+  std::int64_t room = spare;
   if (left && saves_take_the_rest(assembly.recipe()))
     for (const ProcessNeed& need : assembly.process_needs())
-      room = std::min(room, *left - more_for_saves(need, left));
+      room = std::min(room, spare - more_for_saves(need, left));
   if (assembly.device_info().host_memory)
     room = std::min(room, memory_limit(assembly) - bytes_needed(assembly) + held.back());
   const auto beyond = std::upper_bound(held.begin() + 1, held.end(), room);

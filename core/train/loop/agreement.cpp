@@ -211,9 +211,17 @@ Topic fitting_topic(const Assembly& assembly) {
   Topic topic{"fit their plans into memory in other ways", {}, "say in the recipe what lies where"};
   for (const std::string& said : assembly.program().requests().said_to_fit)
     topic.facts.emplace_back("the choice", said);
+  return topic;
+}
+
+// Makes the topic of the updates that a rank finds room for before the norm is known.
+Topic speculation_topic(const Assembly& assembly) {
+  Topic topic{"have room for different numbers of speculative updates",
+              {},
+              "set the same tier.cpu.host_gib on all, or speculate = \"none\" of offload"};
   std::string updates;
   for (const Plan& plan : assembly.plans()) updates += detail::concat(" ", plan.speculated());
-  topic.facts.emplace_back("the number of speculative updates, by stage,", updates.substr(1));
+  topic.facts.emplace_back("the number of them, by stage,", updates.substr(1));
   return topic;
 }
 
@@ -223,10 +231,11 @@ void check_agreement(const Assembly& assembly, const PluginHost& plugins, const 
   Topic plans{"have different plans", compared_settings(assembly.recipe()),
               "start all ranks with the same recipe, the same --set and the same prun"};
   plans.facts.emplace_back("the plan's fingerprint", assembly.fingerprint());
-  compare("plan", assembly.mesh().ranks(),
-          {devices_topic(assembly.recipe()), open_settings_topic(assembly.recipe()), fitting_topic(assembly),
-           arithmetic_topic(assembly.device_infos()), plans, builds_topic(plugins)},
-          exchange);
+  compare(
+      "plan", assembly.mesh().ranks(),
+      {devices_topic(assembly.recipe()), open_settings_topic(assembly.recipe()), fitting_topic(assembly),
+       speculation_topic(assembly), arithmetic_topic(assembly.device_infos()), plans, builds_topic(plugins)},
+      exchange);
   check_units(assembly, exchange);
 }
 
