@@ -224,12 +224,14 @@ double read_by_all(const Assembly& assembly, const Plan& plan) {
          static_cast<double>(save_readers(plan, assembly.device_info(), assembly.mesh().world()));
 }
 
-// Returns the loads of the reads of a rank's plan. Replicated state is divided among ranks.
+// Returns the loads of the reads of a rank's plan. Replicated state is divided among ranks, and the rate of
+// drives among those of a host.
 std::vector<SaveLoad> loads_of(const Assembly& assembly, const Numbered<DriveRates>& drives,
                                const SimulatedRank& rank) {
   const Program& program = *rank.program;
   const ProcessNeed& need = assembly.process_need_of(rank.rank);
   const double pace = read_by_all(assembly, *rank.plan);
+  const auto sharers = static_cast<double>(ranks_of_host(assembly));
   double held = 0;
   std::vector<SaveLoad> loads;
   for (const SaveRead& read : rank.plan->save_reads) {
@@ -239,7 +241,7 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const Numbered<DriveRat
       const Address& allocation = rank.plan->allocation(value.value);
       const MemoryPlace place = rank.plan->layout.ranges[allocation.range].place;
       load.bytes += bytes;
-      load.seconds += bytes / (place.space == Space::disk ? drives.at(place.device).read : pace);
+      load.seconds += bytes / (place.space == Space::disk ? drives.at(place.device).read / sharers : pace);
     }
     held += load.bytes;
   }

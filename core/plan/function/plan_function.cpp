@@ -189,7 +189,7 @@ std::vector<PlannedStep> merge_exchanges(const Program& program, std::vector<Pla
 // Adds the queue if it is new.
 std::int32_t queue_like(QueueInfo queue, std::vector<QueueInfo>& queues) {
   const auto found = std::find_if(queues.begin(), queues.end(), [&](const QueueInfo& other) {
-    return other.name == queue.name && other.axis == queue.axis;
+    return other.name == queue.name && other.axis == queue.axis && other.device == queue.device;
   });
   const auto at = narrow<std::int32_t>(found - queues.begin());
   if (found == queues.end()) queues.push_back(std::move(queue));
