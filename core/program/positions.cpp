@@ -25,7 +25,8 @@ class FewPositions {
         few_(std::min(at_a_time, seq_.extent)) {}
 
   bool run() {
-    if (is_split() || !steps_.may_be_left() || !each_op([&](Id op) { return can_step(op); })) return false;
+    if (!has_positions() || is_split() || !steps_.may_be_left()) return false;
+    if (!each_op([&](Id op) { return can_step(op); })) return false;
     position_ = add_staged_scalar(program_, "position", {});
     each_op([&](Id op) {
       step(op);
@@ -41,6 +42,11 @@ class FewPositions {
   static bool has(const Value& value, const Name& name) {
     return std::any_of(value.dims.begin(), value.dims.end(),
                        [&](const Dim& dim) { return dim.name == name; });
+  }
+
+  // Says whether it is known which positions the head has logits of; those of a batch are none.
+  bool has_positions() const {
+    return positions_of_head(program_).has_value() && seq_.name != tokens().dims[0].name;
   }
 
   // Says whether ranks split positions, or split what stays between steps.
@@ -73,6 +79,11 @@ class FewPositions {
     // An op without a mask treats all positions alike, and one with a mask does not.
     if (op.has_attr("causal") && (program_.attr(id, "causal") == 0) != op.is(op.def->at_position))
       return false;
+    // What all positions look at has to be the same in each step.
+    if (op.is(op.def->at_position) && op.has_attr("causal"))
+      for (std::size_t i = 1; i < op.operands.size(); ++i)
+        if (op.operands[i] != none && op.access(i) == Access::read && steps_.moves(op.operands[i]))
+          return false;
     const OpDef& def = program_.registry().find(op.def->at_position);
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       if (op.operands[i] != none && operand_named(def, op.def->operands[i].name) == def.operand_count)

@@ -26,6 +26,8 @@ class TextSteps {
   bool is_stepped(Id op) const { return stepped_.contains(op); }
   // Says whether the op, of forward, need run in a text's first step alone.
   bool is_once(Id op) const { return once_.contains(op); }
+  // Says whether the value differs from step to step.
+  bool moves(Id value) const { return origins_[value].moves; }
   // Says whether a value, such as one that goes from stage to stage, is there in that step alone.
   bool is_made_once(Id value) const { return origins_[value].of_text && !origins_[value].moves; }
   // Returns the results of ops that run once which ops of each step read.
