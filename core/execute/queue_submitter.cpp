@@ -14,7 +14,7 @@
 namespace prun {
 namespace {
 
-// ------------------------------------------------------------------- queue feeder
+// ------------------------------------------------------------------- queue submitter
 
 // The watcher checks this often, and opens a gate that it has seen closed twice: this is many times what
 // feeding a call takes.

@@ -175,7 +175,7 @@ UntimelyEndWatch::UntimelyEndWatch() {
 
 UntimelyEndWatch::~UntimelyEndWatch() { before.watching = false; }
 
-// ------------------------------------------------------------------- border
+// ------------------------------------------------------------------- guarded plugin
 
 Status under_name(const std::string& plugin, const Status& status) noexcept {
   const std::string_view message(status.message, ::strnlen(status.message, sizeof status.message));

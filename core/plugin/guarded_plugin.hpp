@@ -64,7 +64,7 @@ class UntimelyEndWatch {
   UntimelyEndWatch& operator=(const UntimelyEndWatch&) = delete;
 };
 
-// ------------------------------------------------------------------- border
+// ------------------------------------------------------------------- guarded plugin
 
 // Puts "strategy plugin 'zero': " before the message of a Status.
 Status under_name(const std::string& plugin, const Status& status) noexcept;

@@ -138,7 +138,7 @@ std::string HuggingFaceDirectory::digest() const {
 
 namespace {
 
-// ------------------------------------------------------------------- foreign weights
+// ------------------------------------------------------------------- weight reader
 
 // `stride` is in elements.
 template <class T>

@@ -54,7 +54,7 @@ class HuggingFaceDirectory {
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
-// ------------------------------------------------------------------- foreign weights
+// ------------------------------------------------------------------- weight reader
 
 class HuggingFaceReader {
  public:

@@ -148,14 +148,15 @@ TEST(CommStart, EachRankHearsWhichOfItsHostsRanksItIs) {
                 .find("this host, which has 2 units"),
             std::string::npos);
   // One alone may be what each is shown: that it is the same shows when they meet.
-  EXPECT_NE(failure_of(on_async({"device.units=1"}, data_parallel(2))).find("ranks 0 and 1 both have unit 0"),
+  EXPECT_NE(failure_of(on_async({"device.units=1"}, data_parallel(2)))
+                .find("cannot give unit 0 to both ranks 0 and 1"),
             std::string::npos);
 }
 
 TEST(CommStart, TwoRanksOnOneUnitAreRefused) {
-  EXPECT_NE(
-      failure_of(on_async({"device.unit=GPU-7"}, data_parallel(2))).find("ranks 0 and 1 both have GPU-7"),
-      std::string::npos);
+  EXPECT_NE(failure_of(on_async({"device.unit=GPU-7"}, data_parallel(2)))
+                .find("cannot give GPU-7 to both ranks 0 and 1"),
+            std::string::npos);
 }
 
 TEST(CommStart, ADeviceThatWantsProcessesIsRefusedWhereRanksAreThreads) {

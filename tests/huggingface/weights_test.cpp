@@ -309,8 +309,9 @@ TEST(ForeignWeights, NumbersThatAreNotFiniteAreRefused) {
 // Weights in another model than theirs compute something else.
 TEST(ForeignWeights, AnotherModelThanTheirsIsRefusedUnlessMeant) {
   const fs::path llama = hugging_face("llama");
-  expect_refusal(recipe_from(llama, "llama", {"model.rope_base=10000"}),
-                 "model.rope_base is 10000.0, the weights of " + llama.string() + " were trained with 500.0");
+  expect_refusal(
+      recipe_from(llama, "llama", {"model.rope_base=10000"}),
+      "weights of " + llama.string() + " with model.rope_base = 10000.0: they were trained with 500.0");
   EXPECT_EQ(
       refusal(recipe_from(llama, "llama", {"model.rope_base=10000", "run.allow_changed=model.rope_base"})),
       "accepted");

@@ -61,12 +61,12 @@ void measure(const Recipe& recipe) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 2) return std::fprintf(stderr, "usage: feeder_cost RECIPE [KEY=VALUE]...\n"), 2;
+  if (count < 2) return std::fprintf(stderr, "usage: submission_cost RECIPE [KEY=VALUE]...\n"), 2;
   try {
     const std::vector<std::string> sets(arguments + 2, arguments + count);
     measure(Recipe::load(arguments[1], sets, test::plugins().catalog()));
   } catch (const Error& error) {
-    std::fprintf(stderr, "feeder_cost: %s\n", error.what());
+    std::fprintf(stderr, "submission_cost: %s\n", error.what());
     return exit_code(error.code());
   }
 }

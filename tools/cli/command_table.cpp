@@ -82,7 +82,7 @@ WordCount word_count(const Command& command) {
 
 namespace {
 
-// ------------------------------------------------------------------- foreign verbs
+// ------------------------------------------------------------------- external verbs
 
 namespace fs = std::filesystem;
 

@@ -72,7 +72,7 @@ struct WordCount {
 };
 WordCount word_count(const Command& command);
 
-// ------------------------------------------------------------------- foreign verbs
+// ------------------------------------------------------------------- external verbs
 // Calls verbs of third parties: `prun VERB` runs an executable prun-VERB in a folder of PATH, as git does it.
 
 // Returns the first prun-VERB on the path that may be executed. A verb is lower-case letters, digits and

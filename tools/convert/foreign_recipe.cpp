@@ -17,7 +17,7 @@
 namespace prun::convert {
 namespace {
 
-// ------------------------------------------------------------------- foreign recipe
+// ------------------------------------------------------------------- recipes of other trainers
 
 namespace fs = std::filesystem;
 

@@ -21,7 +21,7 @@
 namespace prun {
 namespace {
 
-// ------------------------------------------------------------------- rounds alike
+// ------------------------------------------------------------------- how one rank rounds
 // Says how one rank rounds what ranks send in codes, or that it cannot do so as they do.
 
 // Counts the ranks that sum a gradient by codes, and over further axes the sums of these.

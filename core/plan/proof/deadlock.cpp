@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// ------------------------------------------------------------------- feeders
+// ------------------------------------------------------------------- submitters
 
 Places::Places(Lanes& lanes, const std::vector<QueueLimits>& limits)
     : lanes_(lanes), contenders_(lanes.count()) {
@@ -189,7 +189,7 @@ std::string reason(const Lanes& lanes, const Channels& channels, const Submitter
 
 std::string text_of_submitter(const SimulatedRank& rank, const Lanes& lanes, const Submitters& submitters,
                               const Submitters::Held& held) {
-  return detail::concat("\n  rank ", rank.rank, ", the feeder, holds call ", held.call->position, " (",
+  return detail::concat("\n  rank ", rank.rank, ", the submitter, holds call ", held.call->position, " (",
                         call_name(*rank.program, *rank.plan, *held.call), ") for queue ",
                         lanes.info_of(lanes[held.lane]).name, ", which is full with ",
                         submitters.limits_of(held.lane).depth);
@@ -224,7 +224,7 @@ std::string deadlock_text(const RankClasses& ranks, const Lanes& lanes, const Ch
 
 namespace {
 
-// ------------------------------------------------------------------- ends
+// ------------------------------------------------------------------- deadlock check
 
 // ------------------------------------------------------------ deadlock
 

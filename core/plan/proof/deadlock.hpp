@@ -37,7 +37,7 @@ struct Limits {
   bool stamps = false;  // timed probes need stamps, which the submitter hands over too
 };
 
-// ------------------------------------------------------------------- feeders
+// ------------------------------------------------------------------- submitters
 // Simulates the threads that fill a rank's asynchronous queues in the order of the plan. A full queue blocks
 // the thread, and so all queues it fills. Example: depth 1000: a forward of 1001 kernels fills the compute
 // queue, and the all-gather after it is handed over only when the first kernel has ended.
@@ -155,7 +155,7 @@ class Submitters {
 std::string deadlock_text(const RankClasses& ranks, const Lanes& lanes, const Channels& channels,
                           const Submitters* submitters = nullptr);
 
-// ------------------------------------------------------------------- ends
+// ------------------------------------------------------------------- deadlock check
 // Proves that every step of a run ends, with any delays: queues that hold a limited number of works, and
 // collectives that compete for a limited number of places.
 //

@@ -122,7 +122,7 @@ StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_
   return times;
 }
 
-// ------------------------------------------------------------------- feed script
+// ------------------------------------------------------------------- submission script
 
 void submission_script(const Plan& plan, const Call& call, std::int64_t iteration,
                        const SubmittedCall& submitted, std::vector<SubmittedPiece>& script) {

@@ -59,7 +59,7 @@ StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_
 double seconds_beside(const Plan& plan, std::span<const Event> events, std::int64_t step,
                       std::vector<std::pair<double, double>> others);
 
-// ------------------------------------------------------------------- feed script
+// ------------------------------------------------------------------- submission script
 // Lists what a submitter hands to an asynchronous queue for a call, in order. QueueSubmitter runs the script;
 // the proof that every step ends replays it (deadlock.hpp). Example: a forward of three pieces with a wait:
 // wait, work 0, work 1, work 2, counter.

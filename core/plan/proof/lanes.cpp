@@ -38,7 +38,7 @@ std::vector<SimulatedRank> all_ranks(const Program& program,
 
 namespace {
 
-// ------------------------------------------------------------------- alike
+// ------------------------------------------------------------------- rank classes
 // Divides ranks by plan first, then refines until nothing changes.
 
 // Returns true if the queue's calls name a member, as sends and receives do: then positions in the group

@@ -36,7 +36,7 @@ struct SimulatedRank {
 std::vector<SimulatedRank> all_ranks(const Program& program,
                                      const std::function<const Plan&(int rank)>& plan_of);
 
-// ------------------------------------------------------------------- alike
+// ------------------------------------------------------------------- rank classes
 // Finds ranks that a simulation need not distinguish: same plan, and peers of the same classes. Example: dp =
 // 4 × pp = 2 has two classes: the four ranks of stage 0, and those of stage 1.
 

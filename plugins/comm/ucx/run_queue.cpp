@@ -108,7 +108,7 @@ void Library::give_back(Run& run) { shelves_.find(key_of(run.op()))->second.free
 
 namespace {
 
-// ------------------------------------------------------------------- farewell
+// ------------------------------------------------------------------- shutdown notice
 // Each member has one receive, posted from the start.
 
 constexpr std::chrono::milliseconds patience{200};

@@ -103,7 +103,7 @@ class Library {
   std::map<Key, Shelf> shelves_;
 };
 
-// ------------------------------------------------------------------- farewell
+// ------------------------------------------------------------------- shutdown notice
 // A member that leaves says so, and how far it had got: a member that is done may go while others are still
 // busy with each other, and that is no failure.
 
