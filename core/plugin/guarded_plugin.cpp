@@ -151,6 +151,7 @@ const InPlugin* InPlugin::current() noexcept { return innermost; }
 
 std::vector<std::uint64_t> calls_into_plugins() {
   std::vector<std::uint64_t> numbers;
+  numbers.reserve(places.size());
   for (const Place& place : places) numbers.push_back(place.number.load(std::memory_order_acquire));
   return numbers;
 }

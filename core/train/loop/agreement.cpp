@@ -123,7 +123,7 @@ Facts facts_of(const Samples& samples) {
 // Writes "key = value" lines after one that says where they are from.
 std::string to_text(const Topic& topic) {
   std::string text = topic.place + "\n";
-  for (const auto& [key, value] : topic.facts) text += key + " = " + value + "\n";
+  for (const auto& [key, value] : topic.facts) text += detail::concat(key, " = ", value, "\n");
   return text;
 }
 
