@@ -16,7 +16,7 @@ namespace {
 
 constexpr Fate carried = Fate::carried, refused = Fate::refused, without_effect = Fate::without_effect;
 
-constexpr const char* tokens = "training reads tokens; prun tokenize makes them";
+constexpr const char* reads_tokens = "training reads tokens; prun tokenize makes them";
 constexpr const char* planned = "the plan orders exchanges and computation";
 constexpr const char* kernels = "the device plugin chooses kernels";
 constexpr const char* profiles = "prun plan, prun trace and prun report say where time and memory go";
@@ -39,10 +39,10 @@ constexpr std::array all_rules = {
     Rule{"distributed-backend", "", without_effect, "[comm] default = \"auto\" is nccl on GPUs"},
     Rule{"local-rank", "", without_effect, rendezvous},
     // These are of data and tokens.
-    Rule{"vocab-file", "", without_effect, tokens},
-    Rule{"merge-file", "", without_effect, tokens},
-    Rule{"tokenizer-*", "", without_effect, tokens},
-    Rule{"tiktoken-*", "", without_effect, tokens},
+    Rule{"vocab-file", "", without_effect, reads_tokens},
+    Rule{"merge-file", "", without_effect, reads_tokens},
+    Rule{"tokenizer-*", "", without_effect, reads_tokens},
+    Rule{"tiktoken-*", "", without_effect, reads_tokens},
     Rule{"data-impl", "", without_effect, "a .idx beside the .bin says it"},
     Rule{"data-cache-path", "", without_effect, "the order of samples is computed, not kept"},
     Rule{"num-workers", "", without_effect, "samples are read ahead by the data plugin"},

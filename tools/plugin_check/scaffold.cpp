@@ -409,12 +409,12 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 
 std::string filled(std::string_view text, std::string_view kind, std::string_view name) {
   std::string result(text.substr(text.find_first_not_of('\n')));
-  std::string op(name);
-  replace_all(op, "-", "_");
+  std::string in_code(name);
+  replace_all(in_code, "-", "_");
   replace_all(result, "@KIND@", kind == "tier" ? "device" : kind);
   replace_all(result, "@NAME@", name);
   replace_all(result, "@CLASS@", class_name(name, kind));
-  replace_all(result, "@OP@", op);
+  replace_all(result, "@OP@", in_code);
   replace_all(result, "@SDK@", sdk_version.substr(0, sdk_version.rfind('.')));
   replace_all(result, "@EPOCH@", std::to_string(plugin_epoch));
   return result;

@@ -27,7 +27,7 @@ struct BuiltIn {
   std::array<std::string_view, 3> tokens;
 };
 
-constexpr BuiltIn built_in[] = {
+constexpr BuiltIn built_ins[] = {
     {"chatml",
      R"({%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\n' }}
@@ -104,14 +104,14 @@ constexpr BuiltIn built_in[] = {
 };
 
 const BuiltIn* find_built_in(std::string_view name) {
-  for (const BuiltIn& one : built_in)
+  for (const BuiltIn& one : built_ins)
     if (one.name == name) return &one;
   return nullptr;
 }
 
 std::vector<std::string> names_of_built_in() {
   std::vector<std::string> names;
-  for (const BuiltIn& one : built_in) names.emplace_back(one.name);
+  for (const BuiltIn& one : built_ins) names.emplace_back(one.name);
   return names;
 }
 
