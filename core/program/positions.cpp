@@ -21,7 +21,8 @@ class FewPositions {
       : program_(program),
         steps_(program),
         whole_(tokens().dims[1]),
-        seq_(positions_of_head(program).value_or(whole_)),
+        head_(positions_of_head(program)),
+        seq_(head_.value_or(whole_)),
         few_(std::min(at_a_time, seq_.extent)) {}
 
   bool run() {
@@ -45,9 +46,7 @@ class FewPositions {
   }
 
   // Says whether it is known which positions the head has logits of; those of a batch are none.
-  bool has_positions() const {
-    return positions_of_head(program_).has_value() && seq_.name != tokens().dims[0].name;
-  }
+  bool has_positions() const { return head_.has_value() && head_->name != tokens().dims[0].name; }
 
   // Says whether ranks split positions, or split what stays between steps.
   bool is_split() const {
@@ -79,7 +78,7 @@ class FewPositions {
     // An op without a mask treats all positions alike, and one with a mask does not.
     if (op.has_attr("causal") && (program_.attr(id, "causal") == 0) != op.is(op.def->at_position))
       return false;
-    // What all positions look at has to be the same in each step.
+    // Keys that all positions look at have to be the same in each step.
     if (op.is(op.def->at_position) && op.has_attr("causal"))
       for (std::size_t i = 1; i < op.operands.size(); ++i)
         if (op.operands[i] != none && op.access(i) == Access::read && steps_.moves(op.operands[i]))
@@ -182,7 +181,9 @@ class FewPositions {
 
   Program& program_;
   const TextSteps steps_;
-  const Dim whole_, seq_;  // all positions of a sequence, and those that the head has logits of
+  const Dim whole_;                // all positions of a sequence
+  const std::optional<Dim> head_;  // those that the head has logits of
+  const Dim seq_;                  // these, or all where that is not known
   const std::int64_t few_;
   Id position_ = none;
   std::vector<Replaced> replaced_;

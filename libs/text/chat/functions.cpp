@@ -286,7 +286,7 @@ Value listed(const Value& of) {
 namespace {
 
 // ------------------------------------------------------------------- text methods
-// What Python's texts can do.
+// Computes what methods of Python's texts do.
 
 std::vector<std::string_view> letters_of(std::string_view text) {
   std::vector<std::string_view> letters;

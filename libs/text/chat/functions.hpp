@@ -58,7 +58,7 @@ Value sliced(const Value& of, std::optional<std::int64_t> first, std::optional<s
 Value listed(const Value& of);
 
 // ------------------------------------------------------------------- text methods
-// What methods of texts and filters share.
+// Declares what methods of texts and filters share.
 
 bool is_space(std::string_view letter);
 // Returns the text without letters of the argument, or white space where there is none, at its ends.
@@ -71,7 +71,7 @@ std::string capitalized(std::string_view text);
 std::string in_title_case(std::string_view text);
 
 // ------------------------------------------------------------------- helpers
-// What functions, filters and tests of templates share.
+// Declares what functions, filters and tests of templates share.
 
 [[noreturn]] inline void trouble(const std::string& what) { throw Trouble{what}; }
 [[noreturn]] inline void not_there(const std::string& what) {

@@ -151,7 +151,7 @@ const char* Value::kind() const {
 namespace {
 
 // ------------------------------------------------------------------- operators
-// What operators between values compute, as Python does.
+// Computes what operators between values give, as Python does.
 
 // Says whether what comes of two numbers is a number still.
 bool are_small(std::int64_t a, std::int64_t b, std::int64_t limit) {

@@ -210,7 +210,8 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(high * 16 + low);
 }
 
-// Of SentencePiece: marks become spaces, <0x41> bytes, all is put together, and a space in front goes.
+// Reads the steps of SentencePiece: marks become spaces, <0x41> bytes, all is put together, and a space in
+// front goes.
 class SequenceReader {
  public:
   explicit SequenceReader(Decoding& out) : out_(out) {}
