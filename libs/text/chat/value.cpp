@@ -207,7 +207,7 @@ Value apply_binary(const std::string& sign, const Value& left, const Value& righ
   if (sign == "**") not_there("'**'");
   const std::optional<double> a = any_number(left), b = any_number(right);
   if (a && b && (sign == "/" || left.as<double>() || right.as<double>())) {
-    const Value made = real_result(sign, *a, *b);
+    Value made = real_result(sign, *a, *b);
     if (!std::isfinite(*made.as<double>())) trouble("numbers are too large for " + sign);
     return made;
   }
