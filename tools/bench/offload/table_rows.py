@@ -128,10 +128,18 @@ def seventy_b(moments, step):
                ["tier={}", f"precision.moments={moments}", "batch.global=8"], steps=3, ranks=2, layers=40, most_layers="strategy.3")
 
 
+def four_gpus(clip):
+    return Row("llama-8b-offload", zero(4, 3) + offload(**EVERYTHING), 60, 2.5,
+               ["batch.global=16", "run.measure_comm=2", f"optimizer.clip={clip}"], ranks=4)
+
+
 TRAINED |= {
     "70b": seventy_b("fp32", 25),
     "70b bf16 moments": seventy_b("bf16", 30),
     "70b 8-bit moments": seventy_b("8bit", 35),
+    "four gpus": four_gpus(0),
+    "four gpus within": four_gpus(1000),
+    "four gpus beyond": four_gpus(0.001),
     "33b two gpus": Row("llama-33b-nvme", zero(2, 3) + offload(optimizer="device:30, host:70", activations="host"), 180, 20,
                         ["tier={}", "batch.global=16"], steps=3, ranks=2, layers=60),
 }
