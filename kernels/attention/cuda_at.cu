@@ -90,14 +90,9 @@ struct BiasAt {
   DistanceBias<T> bias;
   double scale = bias.scale;
 
-  // Returns that of a head's key so far in front of its query: the last bucket that begins there or before.
+  // Returns that of a head's key so far in front of its query.
   __device__ Compute<T> at(std::int64_t head, std::int64_t away) const {
-    int low = 0, high = bias.bounds.each;
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      (bias.bounds.first[middle] <= away ? low : high) = middle;
-    }
-    return load(bias.table + head * bias.bounds.count + low);
+    return load(bias.table + head * bias.bounds.count + bias.bounds.of_distance(away));
   }
 };
 

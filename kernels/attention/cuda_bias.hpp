@@ -13,6 +13,17 @@ struct BucketBounds {
   std::int32_t each = 0;   // counts those of one direction
   std::int32_t count = 0;  // counts those of a table
   std::int32_t first[most_distance_buckets + 1] = {};
+
+  // Returns the number of the bucket that holds a distance, among those of its direction: the last that
+  // begins there or before.
+  constexpr int of_distance(std::int64_t away) const {
+    int low = 0, high = each;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (first[middle] <= away ? low : high) = middle;
+    }
+    return low;
+  }
 };
 
 // Has biases by distance: [heads, 2 seq - 1 + 2 margin], of which a score's own is at key - query + seq - 1 +

@@ -20,16 +20,6 @@ using ForwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 2), W>;
 template <class T, int W>
 using BackwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 4), W>;
 
-// Returns the number of the bucket that holds a distance, among those of its direction.
-__device__ int bucket_of(const BucketBounds& bounds, int away) {
-  int low = 0, high = bounds.each;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (bounds.first[middle] <= away ? low : high) = middle;
-  }
-  return low;
-}
-
 // Spreads a table out; see Biases.
 template <class T, class C = Compute<T>>
 __global__ void biases_kernel(const __grid_constant__ DistanceBias<T> bias, C* biases, int seq, bool causal) {
@@ -41,7 +31,7 @@ __global__ void biases_kernel(const __grid_constant__ DistanceBias<T> bias, C* b
   biases[blockIdx.y * each + at] = away >= seq
                                        ? C(0)
                                        : load(bias.table + blockIdx.y * std::int64_t{bias.bounds.count} +
-                                              behind + bucket_of(bias.bounds, away));
+                                              behind + bias.bounds.of_distance(away));
 }
 
 __device__ bool visible(const AttentionShape& shape, std::int64_t query, std::int64_t key) {
