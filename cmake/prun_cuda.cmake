@@ -9,7 +9,7 @@ get_filename_component(cuda_bin "${PRUN_NVCC}" DIRECTORY)
 find_path(PRUN_CUBLASLT cublasLt.h HINTS ${cuda_bin}/../include DOC "Folder of cuBLASLt's header")
 set(PRUN_CUDA_ARCHITECTURES "" CACHE STRING "What the CUDA kernels are built for: 80;90a;90-virtual. Empty: the GPUs here, or 90a")
 
-# What the GPUs of this machine are called as architectures, each once; empty where there are none.
+# Sets `result` to the architectures of this machine's GPUs, each once; empty where there are none.
 function(prun_gpus_here result)
   set(found "")
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE said

@@ -1,4 +1,4 @@
-# What is installed beside programs and plugins, and `cpack`: a package for Debian (tools/package).
+# Installs documents, recipes and texts beside programs and plugins, and lets `cpack` make a package for Debian (tools/package).
 
 # Texts that prun itself writes: the manual page, completion, the recipes' schema.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/write_texts.sh @ONLY CONTENT [[

@@ -7,7 +7,7 @@ function(prun_compile_together target)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # What a file keeps to itself is seen by those behind it. A build without PRUN_UNITY (preset alone) warns of these.
+  # Files see the names that those before them keep to themselves. A build without PRUN_UNITY (preset alone) warns of these.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>
                          $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   get_target_property(sources ${target} SOURCES)

@@ -235,7 +235,7 @@ void ElfFile::check_relocations(const Dynamic& dynamic) const {
     if (ELF64_R_TYPE(one.r_info) != relative) damaged("a relocation is of another type than it must be");
 }
 
-// What it needs versions of must be among the libraries that it needs.
+// A file may need versions only of libraries that it needs.
 void ElfFile::check_versions(const Dynamic& dynamic) const {
   constexpr int most = 10'000;
   const auto table = dynamic.find(DT_VERNEED);

@@ -1,12 +1,12 @@
 // Makes backward compute activations again instead of keeping them from forward.
 //
-// What backward reads of forward's results is kept in memory from one to the other. Some ops may run again:
+// Results of forward that backward reads are kept in memory from one to the other. Some ops may run again:
 // all without persistent effect, or those of the given kinds. Then it is enough to keep values from which the
 // rest follows; which ones is a cheapest cut through forward, by bytes. A segment's input and output are kept
 // anyway and cost nothing, so with all ops allowed usually nothing else is kept.
 //
-// What an op writes only to spare its gradient work (Gradient::keep) is not written then, where it may run
-// again: its gradient computes it, which is less than the whole op.
+// An op that may run again does not write a result that only spares its gradient work (Gradient::keep): its
+// gradient computes that, which is less than the whole op.
 //
 // Each function that reads such a value computes it itself, right before the first use there: a value that is
 // needed late in backward takes no memory before that, and none is kept from backward to a split

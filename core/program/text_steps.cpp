@@ -56,7 +56,7 @@ TextSteps::TextSteps(const Program& program) : program_(program), origins_(progr
   for (const Id op : stepped_) find_left(op);
 }
 
-// What a repetition hands on, the next one takes in.
+// The next repetition takes in what one hands on.
 void TextSteps::visit_segment(Id id) {
   const SegmentData& segment = program_.segment(id);
   hand_on(program_.segment(id - 1).outgoing, segment.incoming);

@@ -4,7 +4,7 @@
 #include "prun/ops/halo.hpp"
 #include "prun/sequence_order.hpp"
 
-// What is compiled for several instruction sets must not be shared by them.
+// Code that is compiled for several instruction sets must not be shared by them.
 #ifdef PRUN_ISA
 namespace prun::cpu::PRUN_ISA {
 #else

@@ -1,6 +1,6 @@
-// What a simulation asks about time: seconds of kernels and collectives, overheads, and bandwidths that calls
-// share. TableCostModel answers from a cost table; tests answer with fixed numbers. Example: a kernel of 2
-// ms, and 5 us to hand its result to a queue that waits.
+// Answers what a simulation asks about time: seconds of kernels and collectives, overheads, and bandwidths
+// that calls share. TableCostModel answers from a cost table; tests answer with fixed numbers. Example: a
+// kernel of 2 ms, and 5 us to hand its result to a queue that waits.
 #pragma once
 
 #include <string_view>

@@ -252,8 +252,8 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const Numbered<DriveRat
   return loads;
 }
 
-// What a save asks of the drives that state is on: it reads bytes of a rank's state there, and may write all
-// that it saves to the same ones. Seconds are those of all ranks of a host.
+// States what a save asks of the drives that state is on: it reads bytes of a rank's state there, and may
+// write all that it saves to the same ones. Seconds are those of all ranks of a host.
 struct DriveUse {
   double bytes = 0, read_seconds = 0, write_seconds = 0;
 

@@ -200,8 +200,8 @@ class LaneClocks {
 
 // ------------------------------------------------------------ carriers
 
-// What calls share: links of each rank (as fast as the fastest call that uses them), memory, drives and cores
-// of each host.
+// Holds what calls share: links of each rank (as fast as the fastest call that uses them), memory, drives and
+// cores of each host.
 class Carriers {
  public:
   // Bandwidth of a host's memory and drives, and its cores; 0: unlimited. `ranks`: see

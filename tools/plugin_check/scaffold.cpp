@@ -311,7 +311,7 @@ class @CLASS@ final : public prun::OpPlugin {
     return {{"cpu", {Forward::kind, select_forward, nullptr}},
             {"cpu", {Backward::kind, select_backward, nullptr}}};
   }
-  // What `prun plugins check` tries the op and its gradient with.
+  // `prun plugins check` tries the op and its gradient with these.
   std::vector<prun::OpExample> examples() override {
     return {prun::OpExample(Forward::kind).values(0, {{"batch", 2}, {"seq", 16}, {"hidden", 64}})};
   }

@@ -288,7 +288,7 @@ class @CLASS@ final : public prun::Comm {
     return of(communicator).counters;
   }
 
-  // What counters() will say of it, and what it takes of memory.
+  // Returns what counters() will say of an operation, and the memory that it takes.
   prun::CommNeeds needs(const CommOp& op, std::int32_t rank, std::int32_t size) override {
     const auto bytes = static_cast<std::uint64_t>(bytes_of(op));
     const auto others = static_cast<std::uint64_t>(size - 1);

@@ -167,7 +167,7 @@ using prun::Space;
   prun::throw_error(ErrorCode::storage, "cannot ", what, " ", where, ": ", std::strerror(errno));
 }
 
-// What was allocated: a file without a name, and addresses that stand for its bytes and hold none.
+// Holds what was allocated: a file without a name, and addresses that stand for its bytes and hold none.
 class Shelf {
  public:
   Shelf(const std::string& folder, std::int64_t bytes)
@@ -294,7 +294,7 @@ class @CLASS@ final : public prun::Device {
     return op == copy.op ? &copy : nullptr;
   }
 
-  // What reads and what writes are queues of their own, and so run beside each other.
+  // Reads and writes have separate queues, and so run beside each other.
   prun::Queue create_queue(std::string_view, bool) override {
     const std::scoped_lock lock(mutex_);
     return &queues_.emplace_back();

@@ -234,7 +234,7 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
     const Assembly assembly(*opened.recipe, *opened.plugins, identity.rank);
     if (by_others) refuse_idle_tiers(assembly);
     if (by_others) make_room_for_this_rank(assembly, *opened.plugins);
-    // What this rank refuses by itself is said before it waits for others, and an older run stays where it is
+    // This rank says what it refuses by itself before it waits for others, and an older run stays where it is
     // until all have come.
     if (by_others) await_all_ranks(session, *opened.recipe);
     const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;

@@ -31,7 +31,7 @@ class StartValues {
 
 // Returns null if the recipe names none. All headers have been read then: an Error says what is missing,
 // damaged or of another shape, or that the recipe's model is another one than the weights were trained in.
-// What a strategy added is missing too unless run.allow_changed names that strategy.
+// A strategy's additions count as missing too unless run.allow_changed names that strategy.
 std::unique_ptr<StartValues> open_start_values(const Recipe& recipe, const Program& program,
                                                PluginHost& plugins);
 inline std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins) {

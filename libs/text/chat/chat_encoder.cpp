@@ -23,7 +23,7 @@ struct BuiltIn {
   std::string_view text;
   // These are the tokens that it calls bos_token and eos_token, where a tokenizer does not name its own.
   std::string_view bos, eos;
-  // What it writes that must be tokens by themselves.
+  // Lists texts that it writes and that must be single tokens.
   std::array<std::string_view, 3> tokens;
 };
 

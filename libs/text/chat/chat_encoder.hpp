@@ -29,7 +29,7 @@ class ChatFormat {
   const std::optional<Day>& today() const { return today_; }
   // Returns bos_token and so on, by the texts of tokens.
   const Dict& variables() const { return variables_; }
-  // What ends a completion that no template is asked about; negative where the tokenizer names none.
+  // Returns the token that ends a completion without a template; negative where the tokenizer names none.
   TokenId end() const { return end_; }
 
  private:

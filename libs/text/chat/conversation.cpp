@@ -51,7 +51,7 @@ class LineReader {
     return value->as_string();
   }
 
-  // What is rejected must not be learned, and beside `completion` a label says which is.
+  // Refuses pairs, whose rejected text must not be learned, and completions whose label may say the same.
   void refuse_preferences() const {
     const bool pair = find("chosen") && find("rejected");
     if (pair || (find("label") && find("label")->kind() == JsonKind::boolean && find("completion")))

@@ -8,7 +8,7 @@ namespace {
 
 // ------------------------------------------------------------------- filters
 
-// What a filter is given besides its value: by place, or by name.
+// Holds a filter's arguments besides its value: by place, or by name.
 class Given {
  public:
   Given(const std::string& filter, std::span<const Value> arguments, const Named& named)

@@ -105,7 +105,7 @@ inline void set_held(Steps& steps, int line, Dict& in, const std::string& name, 
 // Holds the names of nested blocks, the innermost last. A macro sees its own names and those at the top.
 class Scopes {
  public:
-  // What is given beforehand counts once a name is set to it again.
+  // A value that is given beforehand counts once a name is set to it again.
   Scopes(const Dict& given, Steps& steps) : given_(given), scopes_(1), steps_(steps) {}
 
   const Value* find(const std::string& name) const {
@@ -411,7 +411,7 @@ class Evaluator final : MacroRunner {
     return Way::on;
   }
 
-  // What a macro writes takes of what the template may hold.
+  // A macro's text counts as a part of what the template may hold.
   void write(const std::string& text, int line) {
     if (text.size() > most_bytes - out_.text.size()) steps_.refuse(line, "the text becomes too long");
     if (capture_) capture_->add(text.size());

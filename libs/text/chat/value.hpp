@@ -17,7 +17,7 @@ class Value;
 using List = std::vector<Value>;
 struct Statement;
 
-// What all values that a template holds at once may take.
+// Limits the bytes of all values that a template holds at once.
 constexpr std::size_t most_bytes = std::size_t{256} << 20;
 
 // How large a value is when it is written out: what lists share counts wherever it is named.
@@ -61,7 +61,7 @@ class Value {
   struct Macro {
     const Statement* statement;  // of the template
   };
-  // What Python has under a name that is asked for and not called, as `d.items` of a dict: it is there.
+  // Stands for a method of Python's that is named and not called, as `d.items` of a dict: it is there.
   struct Method {};
   using Storage =
       std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double, std::string,

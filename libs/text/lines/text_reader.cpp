@@ -141,8 +141,8 @@ void TextReader::refuse(std::string_view what) const {
               " of the compressed file; copy it here again, or make it again from its text");
 }
 
-// What has been taken may leave bytes behind that did not fit into `room`, so the unpacking is asked once
-// more after the file's last byte.
+// Unpacking may hold back bytes that did not fit into `room`, so it is asked once more after the file's last
+// byte.
 std::size_t TextReader::read(std::span<char> room) {
   if (rows_) return rows_->read(room);
   if (!unpacking_) return read_file(room);

@@ -1,4 +1,4 @@
-// What is done to a text before words are looked for in it, as the `normalizer` of a tokenizer.json lists it.
+// Changes a text before words are looked for in it, as the `normalizer` of a tokenizer.json lists it.
 #pragma once
 
 #include <array>

@@ -90,8 +90,8 @@ void Encoder::append_between(std::size_t which, std::string_view text, bool firs
   append_behind(which, text.substr(begin), first && begin == 0, out);
 }
 
-// What lies between tokens that are looked for as they are is normalized, and the others are looked for
-// there. What lies between those is cut into words.
+// Normalizes the text between tokens that are looked for as they are, looks for the other tokens there, and
+// cuts the text between those into words.
 void Encoder::append_behind(std::size_t which, std::string_view text, bool first, std::vector<TokenId>& out) {
   if (text.empty()) return;
   if (which == 0) return append_between(1, tables_.normalizer.of(text, normal_), first, out);

@@ -73,7 +73,8 @@ class Tokenizer {
   // Where a text may be cut, at most `longest` bytes from its start and as far from it as there is a place:
   // the tokens of both pieces are those of the whole. 0 where there is none.
   std::size_t last_cut(std::string_view text, std::size_t longest) const;
-  // What one token stands for: a character may take several. Throws bad_input for an id that is not one.
+  // Returns the bytes that a token stands for: a character may take several tokens. Throws bad_input for an
+  // id that is no token's.
   std::string_view bytes(TokenId id) const;
   // `begins`: the text begins with them. Else they go on with one, of which nothing is taken off.
   std::string decode(std::span<const TokenId> ids, bool begins = true) const;

@@ -78,7 +78,7 @@ class Reader {
     check_sides();
   }
 
-  // What takes white space beside it could take another's.
+  // Refuses two tokens of which one could take the white space that the other takes.
   void check_sides() const {
     const auto takes = [](const AddedToken& token) { return token.takes_left || token.takes_right; };
     const auto has_space = [](const AddedToken& token) {

@@ -143,7 +143,8 @@ namespace {
 
 // ------------------------------------------------------------------- group member
 
-// What NCCL does behind a call takes some ten microseconds, or as long as the other members do.
+// Waits between two looks at NCCL, whose work behind a call takes some ten microseconds, or as long as the
+// other members do.
 void pause(int round) {
   constexpr int patience = 500;
   if (round < patience)
@@ -230,7 +231,7 @@ bool GroupMember::is_settled(const char* doing) {
   return state == ncclSuccess;
 }
 
-// What NCCL refuses before it has begun can be mended; whatever else goes wrong ends the group.
+// A call that NCCL refuses before it has begun can be mended; any other failure ends the group.
 void GroupMember::accept(ncclResult_t result, const char* doing) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   const std::string why = detail::concat("comm nccl: group '", name_, "': ", doing, ": ",
@@ -305,7 +306,7 @@ void GroupMember::start(std::span<const CommOp> ops, cudaStream_t stream) {
   }
 }
 
-// What an operation is connected by depends on its size, and on what it is grouped with.
+// NCCL connects an operation by its size, and by the operations that it is grouped with.
 void GroupMember::connect(std::span<const CommOp> ops, cudaStream_t stream) {
   for (const CommOp& op : ops)
     if (op.kind == CommKind::barrier)

@@ -260,7 +260,7 @@ Plan reduce_and_gather(const Shape& shape) {
       const StepId arrived = plan.receive(shape.left(), slot.place, part.bytes, {slot.free_after});
       last = slot.free_after = plan.combine(slot.place, in, out, part.bytes, {arrived});
     } else {
-      // What lay here, a partial sum or in place the input, must have been sent.
+      // The bytes that lay here, a partial sum or in place the input, must have been sent.
       last =
           plan.receive(shape.left(), out, part.bytes, {gathering.oldest(), sent.at(stage - reducing, chunk)});
       gathering.add(last);

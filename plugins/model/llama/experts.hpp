@@ -154,7 +154,7 @@ class ExpertLayers {
   // x is the layer's input, normed: sequences of `seq` positions.
   Id build(const SegmentPart& s, const Dim& hidden, std::int64_t seq, Id x) const;
 
-  // What config.json says of experts, read and written.
+  // These read and write what config.json says of experts.
   static void read_config(const Options& config, const Family& family, ConfigWriter& options);
   void write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const;
   // Returns what a config.json calls `intermediate_size`; `ffn` is the width of an MLP that is no expert.

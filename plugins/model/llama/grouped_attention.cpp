@@ -124,7 +124,7 @@ Id GroupedAttention::build(const SegmentPart& s, const ResidualStream& stream,
       {{"in_dims", 3}});
 }
 
-// What scores are divided by is part of the queries.
+// Queries carry what their scores are multiplied by.
 std::vector<Id> GroupedAttention::turned_heads(const SegmentPart& s, const std::optional<Rope>& rope,
                                                Id packed) const {
   const double scalar =

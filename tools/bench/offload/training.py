@@ -77,7 +77,7 @@ def measured(setup, name, row, plan):
               "device_planned": max(one.get("device_plan_bytes", 0) + one.get("device_process_bytes", 0) for one in memory),
               "beyond": share_beyond(done, changes), "losses": [done[0]["loss"], done[-1]["loss"]], "state": gpu_state() if setup.device == "cuda" else ""}
     if watch:
-        # What the last step reads ahead for the next one is nothing.
+        # The last step reads nothing ahead for a next one.
         last = max(1, len(done) - 2)
         moved = watch.moved_between(done[0]["time"], done[last]["time"])
         result.update(disk_bytes=watch.room_bytes(), moved_each=[each / last / plan["parameters"] for each in moved])
