@@ -1,4 +1,5 @@
-// Implements the updates adamw, sgd, momentum and average_weights, each in one pass over memory.
+// Implements the updates adamw, sgd, momentum and average_weights, each in one pass over memory, and adamw
+// that keeps the old state beside in the same pass.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +8,7 @@
 
 #include "cpu/dispatch.hpp"
 #include "cpu/lanes.hpp"
+#include "cpu/past_caches.hpp"
 #include "cpu/values.hpp"
 #include "eight_bits.hpp"
 #include "optimizer/cpu_draws.hpp"
@@ -62,38 +64,109 @@ void keep_state(C value, std::uint32_t chance, State& state) {
     state = static_cast<State>(value);
 }
 
+// Is what an update keeps of the old state: nothing.
+struct NothingOld {
+  explicit NothingOld(const KernelArgs&) {}
+  void keep_padding(const KernelArgs&) const {}
+  template <class Update>
+  void update(std::int64_t begin, std::int64_t end, const Update& update) const {
+    update(begin, end);
+  }
+};
+
+// Is all that adamw changes. It is kept in pieces that stay in a core's cache until they are updated, so that
+// memory is read once.
+class OldState {
+ public:
+  explicit OldState(const KernelArgs& args) {
+    const ArgsOf<ops::AdamWKeepingOld> op(args);
+    elements_ = op["parameter"].elements();
+    sides_ = {side(op["parameter"], op["old_parameter"]), side(op["m"], op["old_m"]),
+              side(op["v"], op["old_v"])};
+    if (op.has("master")) sides_.back() = side(op["master"], op["old_master"]);
+  }
+
+  // Keeps what stands between tensors and behind them, which is not updated.
+  void keep_padding(const KernelArgs& args) const {
+    std::int64_t end = 0;
+    for (const TensorElements& part : std::span(args.updates, static_cast<std::size_t>(args.update_count))) {
+      PRUN_CHECK(part.begin >= end, "a part from ", part.begin, " on stands behind one up to ", end);
+      keep(end, part.begin);
+      end = part.begin + part.count;
+    }
+    keep(end, elements_);
+  }
+
+  // Calls update(begin, end) for pieces of a range once they are kept.
+  template <class Update>
+  void update(std::int64_t begin, std::int64_t end, const Update& update) const {
+    constexpr std::int64_t piece = 32 * block_lanes;
+    for (std::int64_t at = begin; at < end; at += piece) {
+      const std::int64_t until = std::min(at + piece, end);
+      keep(at, until);
+      update(at, until);
+    }
+  }
+
+ private:
+  struct Side {
+    const std::byte* now = nullptr;
+    std::byte* old = nullptr;
+    std::int64_t size = 0;  // of an element
+  };
+
+  static Side side(const Tensor& now, const Tensor& old) {
+    return {now.as<const std::byte>(), old.as<std::byte>(), size_of(now.dtype)};
+  }
+
+  void keep(std::int64_t begin, std::int64_t end) const {
+    for (const Side& side : sides_)
+      copy_past_caches(side.now + begin * side.size, side.old + begin * side.size, (end - begin) * side.size);
+  }
+
+  std::array<Side, 4> sides_;  // the last is empty without a master copy
+  std::int64_t elements_ = 0;
+};
+
 // Calls body(words, arrays + i...) for every block_lanes elements that belong to a tensor, the last ones
 // padded.
-template <class Body, class... T>
-void chancy_blocks(const KernelArgs& args, const Workers& workers, const ChanceKey& key, const Body& body,
-                   T*... arrays) {
+template <class Old, class Body, class... T>
+void chancy_blocks(const KernelArgs& args, const Workers& workers, const ChanceKey& key, const Old& old,
+                   const Body& body, T*... arrays) {
   check_updates(args);
+  old.keep_padding(args);
   for (const TensorElements& part : std::span(args.updates, static_cast<std::size_t>(args.update_count))) {
     const Draws draws(key.seed, stream_of(part.name, key.step));
     const auto all_from = [&](std::int64_t begin, std::int64_t end) {
       std::uint32_t words[block_lanes] = {};
       for (std::int64_t i = begin; i < end; i += block_lanes) {
         const std::int64_t n = std::min<std::int64_t>(block_lanes, end - i);
-        draw_elements(draws, part, i, n, words);
+        draw_elements(draws, part, i - part.begin, n, words);
         for_blocks(
-            n, [&](auto*... block) { body(words, block...); }, (arrays + part.begin + i)...);
+            n, [&](auto*... block) { body(words, block...); }, (arrays + i)...);
       }
     };
-    parallel_ranges(workers, part.count, 64 * block_lanes, all_from);
+    parallel_ranges(workers, part.count, 64 * block_lanes, [&](std::int64_t begin, std::int64_t end) {
+      old.update(part.begin + begin, part.begin + end, all_from);
+    });
   }
 }
 
 // Does the same for every element where nothing rounds by chance.
-template <class Types, class Op, class Body, class... T>
+template <class Types, class Old = NothingOld, class Op, class Body, class... T>
 void update_blocks(const ArgsOf<Op>& op, const KernelContext& context, const Body& body, T*... arrays) {
+  const Old old(op);
   if constexpr (Types::chancy_states || Types::chancy_weights) {
     const ChanceKey key(op["seed"], op["step"]);
-    chancy_blocks(op, *context.workers, key, body, arrays...);
+    chancy_blocks(op, *context.workers, key, old, body, arrays...);
   } else {
     constexpr std::uint32_t none[block_lanes] = {};
-    parallel_blocks(
-        *context.workers, op["parameter"].elements(), [&](auto*... block) { body(none, block...); },
-        arrays...);
+    const auto all_from = [&](std::int64_t begin, std::int64_t end) {
+      for_blocks(
+          end - begin, [&](auto*... block) { body(none, block...); }, (arrays + begin)...);
+    };
+    parallel_ranges(*context.workers, op["parameter"].elements(), 64 * block_lanes,
+                    [&](std::int64_t begin, std::int64_t end) { old.update(begin, end, all_from); });
   }
 }
 
@@ -119,7 +192,7 @@ AdamStep<C> adam_step(const ArgsOf<ops::AdamW>& op) {
   return step;
 }
 
-template <class Types>
+template <class Types, class Old>
 void adamw(const KernelArgs& args, const KernelContext& context) {
   const ArgsOf<ops::AdamW> op(args);
   using C = typename Types::C;
@@ -140,8 +213,8 @@ void adamw(const KernelArgs& args, const KernelContext& context) {
     }
   };
   with_weights<Types>(op, [&](auto*... weights) {
-    update_blocks<Types>(op, context, body, op["gradient"].as<const Gradient>(), op["m"].as<State>(),
-                         op["v"].as<State>(), weights...);
+    update_blocks<Types, Old>(op, context, body, op["gradient"].as<const Gradient>(), op["m"].as<State>(),
+                              op["v"].as<State>(), weights...);
   });
 }
 
@@ -358,13 +431,23 @@ Kernel select_adamw_in_8_bits(const ShapeOf<ops::AdamW>& s) {
   return choose_update(s, DType::f32, []<class Types>() -> Kernel { return adamw_in_8_bits<Types>; });
 }
 
-Kernel select_adamw(const OpShape& shape) {
-  const ShapeOf<ops::AdamW> s(shape);
+template <class Old>
+Kernel select_adamw_of(const ShapeOf<ops::AdamW>& s) {
   const DType state = s["m"].dtype;
-  if (state == DType::u8) return select_adamw_in_8_bits(s);
   if (!same_type(s, {"m", "v"}) || !all_double(s, {"lr", "step", "clip", "keep"}) || !has_chance(s, state))
     return nullptr;
-  return choose_update(s, state, []<class Types>() -> Kernel { return adamw<Types>; });
+  return choose_update(s, state, []<class Types>() -> Kernel { return adamw<Types, Old>; });
+}
+
+Kernel select_adamw(const OpShape& shape) {
+  const ShapeOf<ops::AdamW> s(shape);
+  return s["m"].dtype == DType::u8 ? select_adamw_in_8_bits(s) : select_adamw_of<NothingOld>(s);
+}
+
+// Its operands are those of adamw, but for scales.
+Kernel select_adamw_keeping_old(const OpShape& shape) {
+  static_assert(operand_of<ops::AdamW>("seed") == operand_of<ops::AdamWKeepingOld>("seed"));
+  return select_adamw_of<OldState>(shape);
 }
 
 // Momentum without a buffer to keep it in is refused.
@@ -402,6 +485,7 @@ Kernel select_average_weights(const OpShape& shape) {
 std::vector<KernelDef> optimizer_kernels();
 std::vector<KernelDef> optimizer_kernels() {
   return {{ops::AdamW::kind, select_adamw},
+          {ops::AdamWKeepingOld::kind, select_adamw_keeping_old},
           {ops::Sgd::kind, select_sgd},
           {ops::Momentum::kind, select_momentum},
           {ops::AverageWeights::kind, select_average_weights}};

@@ -24,6 +24,13 @@ void CountNonFinite::cost(ShapeOf<CountNonFinite>, OpCost& c) { c.bytes = 0; }
 
 void AdamW::rule(RuleOf<AdamW> s) { keep_blocks_whole(s, s.at("m"), s.at("m_scale")); }
 
+void AdamWKeepingOld::rule(RuleOf<AdamWKeepingOld> s) {
+  s.like("old_parameter", "parameter");
+  s.like("old_m", "m");
+  s.like("old_v", "v");
+  if (s.has("master")) s.like("old_master", "master");
+}
+
 void Sgd::rule(RuleOf<Sgd>) {}
 
 void AverageWeights::rule(RuleOf<AverageWeights>) {}
@@ -34,8 +41,8 @@ namespace prun {
 
 std::vector<OpDef> optimizer_ops() {
   using namespace ops;
-  return {op_def<SumSquares>(), op_def<ClipFactor>(), op_def<CountNonFinite>(),
-          op_def<AdamW>(),      op_def<Sgd>(),        op_def<AverageWeights>()};
+  return {op_def<SumSquares>(),      op_def<ClipFactor>(), op_def<CountNonFinite>(), op_def<AdamW>(),
+          op_def<AdamWKeepingOld>(), op_def<Sgd>(),        op_def<AverageWeights>()};
 }
 
 }  // namespace prun

@@ -74,6 +74,30 @@ struct AdamW {
   static void rule(RuleOf<AdamW> s);
 };
 
+// Stands for adamw and the keep_old of all that it changes (prun/ops/speculation.hpp), where a device runs
+// them at once: what both read is read once. Moments in 8 bits are kept apart.
+struct AdamWKeepingOld {
+  static constexpr const char* kind = "adamw_keeping_old";
+  static constexpr const char* help = "where keep is not 0: old_x = x of all that it changes, then adamw";
+  static constexpr OperandDef operands[] = {{"parameter", Access::update},
+                                            {"master", Access::update, true},
+                                            {"gradient"},
+                                            {"m", Access::update},
+                                            {"v", Access::update},
+                                            {"lr"},
+                                            {"step"},
+                                            {"clip"},
+                                            {"keep"},
+                                            {"seed", Access::read, true},
+                                            {"old_parameter", Access::write},
+                                            {"old_master", Access::write, true},
+                                            {"old_m", Access::write},
+                                            {"old_v", Access::write}};
+  static constexpr const auto& attrs = AdamW::attrs;
+  static constexpr Effect effect = Effect::update;
+  static void rule(RuleOf<AdamWKeepingOld> s);
+};
+
 // Without a clip factor it takes the gradient as it is, such as a direction that other ops have made.
 struct Sgd {
   static constexpr const char* kind = "sgd";

@@ -1,20 +1,15 @@
-// Implements begin_speculation, keep_old, settle_update and restore_old. Copies are written past the caches:
-// nothing reads them soon, and a line that is written whole need not be read first.
-#include <emmintrin.h>
-#include <algorithm>
+// Implements begin_speculation, keep_old, settle_update and restore_old.
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "cpu/dispatch.hpp"
 #include "cpu/isa.hpp"
+#include "cpu/past_caches.hpp"
 #include "optimizer/cpu_operands.hpp"
 #include "prun/ops/speculation.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {
-
-constexpr std::int64_t line = 64;
 
 void begin_speculation(const KernelArgs& args, const KernelContext&) {
   const ArgsOf<ops::BeginSpeculation> op(args);
@@ -31,27 +26,13 @@ void settle_update(const KernelArgs& args, const KernelContext&) {
   did = 0;
 }
 
-// Copies [begin, end), of which `to` begins a line where `begin` is a multiple of one.
-void copy_past_caches(const std::byte* from, std::byte* to, std::int64_t begin, std::int64_t end) {
-  std::int64_t at = begin;
-  for (; at + line <= end; at += line)
-    for (std::int64_t i = at; i < at + line; i += static_cast<std::int64_t>(sizeof(__m128i)))
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-  std::memcpy(to + at, from + at, static_cast<std::size_t>(end - at));
-  _mm_sfence();
-}
-
 void copy(const Tensor& from, const Tensor& to, const KernelContext& context) {
   const auto* source = from.as<const std::byte>();
   auto* target = to.as<std::byte>();
-  const std::int64_t bytes = from.elements() * size_of(from.dtype);
-  const std::int64_t head = std::min(
-      bytes, static_cast<std::int64_t>((line - reinterpret_cast<std::uintptr_t>(target) % line) % line));
-  std::memcpy(target, source, static_cast<std::size_t>(head));
-  parallel_ranges(*context.workers, bytes - head, 4096, [&](std::int64_t begin, std::int64_t end) {
-    copy_past_caches(source + head, target + head, begin, end);
-  });
+  parallel_ranges(*context.workers, from.elements() * size_of(from.dtype), 4096,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    copy_past_caches(source + begin, target + begin, end - begin);
+                  });
 }
 
 void keep_old(const KernelArgs& args, const KernelContext& context) {

@@ -169,6 +169,34 @@ TEST(AdamW, KeepZeroWritesNothing) {
   });
 }
 
+// Two tensors with padding before, between and behind them.
+std::vector<TensorElements> padded_tensors(std::int64_t n) {
+  const std::int64_t half = n / 2, first = half - 5, second = n - half - 3;
+  return {{name_hash("first"), 3, first, 0, first, first, 0},
+          {name_hash("second"), half, second, 0, second, second, 0}};
+}
+
+// Beside what adamw makes of the new state, the old one is as it was, with its padding.
+TEST(AdamWKeepingOld, IsAdamWBehindCopies) {
+  for_cases([](const InstructionSet& set, const Types& t, std::int64_t n) {
+    for (const double keep : {0.0, 1.0}) {
+      Call update = adamw_call(t, n, 3, keep);
+      if (n >= 64) update.updates = padded_tensors(n);
+      Call both = update;
+      both.op = "adamw_keeping_old";
+      const std::vector<std::size_t> changed = {0, 1, 3, 4};
+      for (const std::size_t i : changed)
+        both.operands.push_back(i == 1 && !t.master ? Value() : Value(update.operands[i].dtype(), {n}));
+      const std::vector<Value> want = run(set, update), got = run(set, both);
+      for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i].bytes(), want[i].bytes()) << i;
+      for (std::size_t k = 0; k < changed.size(); ++k) {
+        const Value& old = keep != 0 ? update.operands[changed[k]] : both.operands[want.size() + k];
+        EXPECT_EQ(got[want.size() + k].bytes(), old.bytes()) << k;
+      }
+    }
+  });
+}
+
 Call sgd_call(const Types& t, std::int64_t n, double momentum, bool buffer, double keep) {
   const Weights weights(t, n);
   Call call{"sgd",

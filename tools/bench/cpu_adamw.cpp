@@ -1,7 +1,7 @@
-// Times AdamW on the device `cpu`, beside the bandwidth of the machine's memory: it prints billions of
-// parameters a second, the bytes that they move, and their share of a triad (a = b + s c) in the same run:
-// the better of one whose stores read nothing first, 12 bytes each, and one by ordinary stores, whose lines
-// are read: 16.
+// Times AdamW on the device `cpu`, alone and where it keeps the old state beside, beside the bandwidth of the
+// machine's memory: it prints billions of parameters a second, the bytes that they move, and their share of a
+// triad (a = b + s c) in the same run: the better of one whose stores read nothing first, 12 bytes each, and
+// one by ordinary stores, whose lines are read: 16.
 //
 //   cpu_adamw [THREADS [MILLIONS]]
 //
@@ -20,6 +20,7 @@
 #endif
 
 #include "prun/eight_bits.hpp"
+#include "prun/ops/optimizer.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/test_workers.hpp"
 
@@ -99,50 +100,65 @@ struct Format {
   bool in_blocks() const { return moments == DType::u8; }
 };
 
-constexpr double updated = 2;  // counts that each is read and written
+// Counts how often each of the state is read or written.
+double times_moved(bool keeps) { return keeps ? 3 : 2; }
 
-double bytes_each(const Format& format) {
+double bytes_each(const Format& format, bool keeps) {
   const double weights = static_cast<double>(size_of(format.parameter)) +
                          (format.master ? static_cast<double>(size_of(*format.master)) : 0.0);
   const double scale = format.in_blocks() ? 4.0 / static_cast<double>(eight_bit_block) : 0.0;
-  return updated * (weights + 2 * (static_cast<double>(size_of(format.moments)) + scale)) +
+  return times_moved(keeps) * (weights + 2 * (static_cast<double>(size_of(format.moments)) + scale)) +
          static_cast<double>(size_of(format.gradient));
 }
 
 // `rate` is parameters a second.
-void report(const Format& format, double rate, double triad_rate) {
-  std::printf("%-34s %7.3f Gparam/s %5.0f B each %7.1f GB/s %6.1f %% of triad\n", format.name, rate / 1e9,
-              bytes_each(format), rate * bytes_each(format) / 1e9,
-              100 * rate * bytes_each(format) / triad_rate);
+void report(const Format& format, bool keeps, double rate, double triad_rate) {
+  const double bytes = bytes_each(format, keeps);
+  std::printf("%-34s %7.3f Gparam/s %5.0f B each %7.1f GB/s %6.1f %% of triad\n",
+              (format.name + std::string(keeps ? ", old kept" : "")).c_str(), rate / 1e9, bytes,
+              rate * bytes / 1e9, 100 * rate * bytes / triad_rate);
 }
 
+// Returns the type of an operand of the update, in `elements` or blocks of them; none: it is absent.
+std::optional<DType> type_of(const Format& format, std::string_view operand) {
+  if (operand.starts_with("old_")) operand.remove_prefix(4);
+  if (operand == "parameter") return format.parameter;
+  if (operand == "master") return format.master;
+  if (operand == "gradient") return format.gradient;
+  if (operand == "m" || operand == "v") return format.moments;
+  if (operand.ends_with("_scale")) return format.in_blocks() ? std::optional(DType::f32) : std::nullopt;
+  return DType::f64;
+}
+
+double number_in(std::string_view operand) {
+  return operand == "lr" ? 1e-3 : operand == "step" ? 10 : operand == "seed" ? 42 : 1;
+}
+
+template <class Op>
 void measure(DeviceInterface& device, const Workers& workers, const Format& format, std::int64_t elements,
              double triad_rate) {
   const std::vector<Attr> attrs = {{.f = 0.9}, {.f = 0.95}, {.f = 1e-8}, {.f = 0.1}, {.f = 1.0}};
-  const std::optional<DType> types[] = {format.parameter, format.master, format.gradient, format.moments,
-                                        format.moments,   DType::f64,    DType::f64,      DType::f64,
-                                        DType::f64,       DType::f64,    DType::f32,      DType::f32};
-  constexpr double scalars[] = {1e-3, 10, 1, 1, 42};  // are rate, step, clip, keep, seed
   OpShape shape;
   shape.attrs = attrs.data();
   std::vector<std::unique_ptr<Memory>> memory;
   std::vector<Tensor> tensors;
-  for (int i = 0; i < (format.in_blocks() ? 12 : 10); ++i) {
+  for (const OperandDef& operand : Op::operands) {
+    const std::string_view name = operand.name;
+    const int i = shape.count++;
     Tensor& tensor = tensors.emplace_back();
-    shape.count = i + 1;
-    if (!types[i]) continue;
-    const bool is_scalar = i >= 5 && i < 10;
-    const Dim all{"elements", i < 5 ? elements : elements / eight_bit_block};
-    shape.output(i, *types[i], &all, is_scalar ? 0 : 1);
-    memory.push_back(std::make_unique<Memory>(device, shape.operand[i].elements() * size_of(*types[i])));
+    const std::optional<DType> type = type_of(format, name);
+    if (!type) continue;
+    const bool is_scalar = *type == DType::f64;
+    const Dim all{"elements", name.ends_with("_scale") ? elements / eight_bit_block : elements};
+    shape.output(i, *type, &all, is_scalar ? 0 : 1);
+    memory.push_back(std::make_unique<Memory>(device, shape.operand[i].elements() * size_of(*type)));
     tensor.data = memory.back()->data();
-    tensor.dtype = *types[i];
+    tensor.dtype = *type;
     tensor.rank = shape.operand[i].rank;
     tensor.dim[0] = all.extent;
-    if (is_scalar) *static_cast<double*>(tensor.data) = scalars[i - 5];
+    if (is_scalar) *static_cast<double*>(tensor.data) = number_in(name);
   }
-  const KernelDef* const def = device.kernel("adamw");
-  const Kernel kernel = def->select(shape);
+  const Kernel kernel = device.kernel(Op::kind)->select(shape);
   PRUN_CHECK(kernel, "no kernel for ", format.name);
   const TensorElements whole{1, 0, elements, 0, elements, elements, 0};
   KernelArgs args;
@@ -153,7 +169,7 @@ void measure(DeviceInterface& device, const Workers& workers, const Format& form
   args.update_count = 1;
   const KernelContext context{&workers, nullptr};
   const double rate = static_cast<double>(elements) / seconds_of([&] { kernel(args, context); });
-  report(format, rate, triad_rate);
+  report(format, std::is_same_v<Op, ops::AdamWKeepingOld>, rate, triad_rate);
 }
 
 constexpr Format formats[] = {
@@ -179,7 +195,10 @@ int main(int argc, char** argv) {
     const double rate = triad(*device, workers, elements);
     std::printf("%.*s, %lld million parameters: triad %.1f GB/s\n", static_cast<int>(info.name.size),
                 info.name.data, static_cast<long long>(elements >> 20), rate / 1e9);
-    for (const Format& format : formats) measure(*device, workers, format, elements, rate);
+    for (const Format& format : formats) {
+      measure<ops::AdamW>(*device, workers, format, elements, rate);
+      if (!format.in_blocks()) measure<ops::AdamWKeepingOld>(*device, workers, format, elements, rate);
+    }
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

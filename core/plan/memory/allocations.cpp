@@ -119,7 +119,7 @@ std::vector<Id> held_until_settled(const Program& program, const SegmentData& se
       if (program.op(id).access(i) == Access::write) written.insert(program.op(id).operands[i]);
   for (const Id id : segment.ops(FunctionKind::settle))
     for (const Id value : program.op(id).operands)
-      if (written.erase(value) > 0) held.push_back(value);
+      if (value != none && written.erase(value) > 0) held.push_back(value);
   return held;
 }
 

@@ -17,6 +17,7 @@
 #include "isa.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
+#include "update_fusion.hpp"
 #include "worker_pool.hpp"
 
 namespace prun::cpu {
@@ -103,6 +104,7 @@ class CpuDevice final : public Device {
     fuse_packed_attention(program);
     fuse_residual_gradients(program);
     fuse_expert_gradients(program);
+    fuse_kept_updates(program);
   }
 
   Queue create_queue(std::string_view name, bool workers) override {
