@@ -36,6 +36,10 @@ Direction direction_of(const Program& program, const Plan& plan, const PlannedSt
   return from == to ? Direction::stays : from ? Direction::to_host : Direction::to_device;
 }
 
+bool reads_disk(const Program& program, const Plan& plan, const PlannedStep& step) {
+  return copies(program, step) && place_of(plan, step.operands.front()).space == Space::disk;
+}
+
 MovedBytes moved_bytes(const Program& program, const Plan& plan) {
   MovedBytes moved;
   for (const Call& call : plan.calls)
@@ -45,7 +49,7 @@ MovedBytes moved_bytes(const Program& program, const Plan& plan) {
       const Direction direction = direction_of(program, plan, step);
       if (direction == Direction::to_host) moved.to_host += bytes;
       if (direction == Direction::to_device) moved.to_device += bytes;
-      if (place_of(plan, step.operands.front()).space == Space::disk) moved.from_disk += bytes;
+      if (reads_disk(program, plan, step)) moved.from_disk += bytes;
       if (place_of(plan, step.operands.back()).space == Space::disk) moved.to_disk += bytes;
     }
   return moved;

@@ -16,6 +16,9 @@ std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t member
 enum class Direction : std::uint8_t { stays, to_host, to_device };
 Direction direction_of(const Program& program, const Plan& plan, const PlannedStep& step);
 
+// Says whether a step copies from a tier.
+bool reads_disk(const Program& program, const Plan& plan, const PlannedStep& step);
+
 // Bytes copied in a step between device and host, each way, and bytes that tiers read and write.
 struct MovedBytes {
   std::int64_t to_host = 0, to_device = 0;

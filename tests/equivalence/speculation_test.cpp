@@ -143,6 +143,28 @@ const std::vector<std::string> wide = {"model.hidden=256"};
 
 constexpr std::int64_t numbers = 4096;  // bytes that speculation takes even if no layer has room
 
+// Returns the ops of layers that run before the norm is known.
+std::set<std::string> ops_of_speculation(const std::vector<std::string>& more) {
+  const Assembly assembly(tiny_recipe(with(eight_layers, more), everything_on_host(true)), plugins());
+  std::set<std::string> ops;
+  for (const PlannedFunction& function : assembly.plan().functions)
+    if (function.kind == FunctionKind::speculate && function.segment != assembly.program().step_segment())
+      for (const PlannedStep& step : function.steps) ops.emplace(assembly.program().op(step.op).kind());
+  return ops;
+}
+
+// A pass of its own that copies the old state would read it once more.
+TEST(SpeculationInAPlan, KeepsTheOldStateInThePassThatUpdates) {
+  using Ops = std::set<std::string>;
+  const Ops at_once = {"begin_speculation", "adamw_keeping_old"};
+  const std::vector<std::string> bf16 = {"precision.compute=bf16"},
+                                 split = with(bf16, {"precision.master=split"});
+  for (const std::vector<std::string>& more : {{}, bf16, split, with(split, {"precision.moments=bf16"})})
+    EXPECT_EQ(ops_of_speculation(more), at_once) << testing::PrintToString(more);
+  EXPECT_EQ(ops_of_speculation({"optimizer.plugin=sgd"}), (Ops{"begin_speculation", "keep_old", "sgd"}));
+  EXPECT_EQ(ops_of_speculation({"device.fuse=false"}), (Ops{"begin_speculation", "keep_old", "adamw"}));
+}
+
 // Copies of older state take seven eighths of what other uses leave of the host's memory, layer by layer.
 TEST(SpeculationInAPlan, HoldsAsManyLayersAsThereIsRoomFor) {
   const Planned waiting = planned(false, wide), speculating = planned(true, wide);

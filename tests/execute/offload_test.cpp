@@ -734,6 +734,29 @@ TEST(Offload, APredictedStepTakesLongerWhereTheHostsMemoryCarriesLess) {
   EXPECT_GT(seconds(*two, 0.8, 2), 1.02 * seconds(*two, 0.8, 1));
 }
 
+// Those of what is all in the host's memory need not wait, and those that may not begin for want of a limit
+// are no news.
+TEST(Offload, ThePlanSaysWhyUpdatesWaitForTheNorm) {
+  const auto said = [](const std::string& strategies, const std::string& clip) {
+    const std::string text = offload_text(
+        Assembly(tiny_recipe({"batch.order=breadth_first", "optimizer.clip=" + clip}, strategies), plugins()),
+        {});
+    const std::size_t at = text.find("  updates wait for the norm of all gradients, since they fetch from ");
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+  };
+  const auto wait_for = [](const std::string& places) {
+    return "  updates wait for the norm of all gradients, since they fetch from " + places +
+           "; those of what is all in the host's memory need not";
+  };
+  const std::string drives = temporary_folder().string();
+  EXPECT_EQ(said(offloaded_to_drives(drives, true, true), "1"), wait_for("drives"));
+  EXPECT_EQ(said(offloaded_to_drives(drives), "1"), wait_for("drives and device memory"));
+  EXPECT_EQ(said(offloaded(), "1"), wait_for("device memory"));
+  for (const std::string& strategies : {offloaded(true, true, true), updated_here})
+    EXPECT_EQ(said(strategies, "1"), "") << strategies;
+  EXPECT_EQ(said(offloaded(), "0"), "");
+}
+
 TEST(Offload, ThePlanSaysWhatTheHostsMemoryHolds) {
   const Assembly assembly(tiny_recipe({"device.plugin=cpu-async"}, offloaded()), plugins());
   LinkCostModel cost_model;

@@ -281,6 +281,27 @@ std::string speculation_text(const Plan& plan, const Forecast& forecast) {
          (gain < 0 ? " more" : " less") + " than one that waits for it, as predicted\n";
 }
 
+// Says why no update on the host begins before the norm is known, though one limits it: they fetch what is
+// not all in the host's memory.
+std::string waiting_text(const Assembly& assembly) {
+  const Plan& plan = assembly.plan();
+  if (assembly.recipe().number("optimizer.clip") == 0 || speculative_updates(plan)) return "";
+  bool drives = false, device = false, beside = false;
+  for (const Call& call : plan.calls) {
+    if (plan.functions[call.function].kind != FunctionKind::update || call.instance == 0) continue;
+    for (const PlannedStep& step : plan.steps(call)) {
+      beside |= step.kernel && step.device != 0 && !assembly.program().op(step.op).def->copies;
+      drives |= reads_disk(assembly.program(), plan, step);
+      device |= direction_of(assembly.program(), plan, step) == Direction::to_host;
+    }
+  }
+  if (!beside || !(drives || device)) return "";
+  return detail::concat("  updates wait for the norm of all gradients, since they fetch from ",
+                        drives ? "drives" : "", drives && device ? " and " : "",
+                        device ? "device memory" : "",
+                        "; those of what is all in the host's memory need not\n");
+}
+
 void write_speculation(JsonWriter& json, const Plan& plan, const Forecast& forecast) {
   const std::optional<SpeculativeUpdates> updates = speculative_updates(plan);
   if (!updates) return;
@@ -317,8 +338,8 @@ std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
     text += "  updates there " + time_text(seconds->busy) +
             " a step, as predicted; they and copies hold the device up for " + time_text(seconds->exposed) +
             "\n";
-  return text + speculation_text(assembly.plan(), forecast) + links_text(assembly, forecast) +
-         shared_text(forecast);
+  return text + speculation_text(assembly.plan(), forecast) + waiting_text(assembly) +
+         links_text(assembly, forecast) + shared_text(forecast);
 }
 
 void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
