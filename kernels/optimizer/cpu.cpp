@@ -95,17 +95,20 @@ class OldState {
       end = part.begin + part.count;
     }
     keep(end, elements_);
+    order_copies();
   }
 
   // Calls update(begin, end) for pieces of a range once they are kept.
   template <class Update>
   void update(std::int64_t begin, std::int64_t end, const Update& update) const {
-    constexpr std::int64_t piece = 32 * block_lanes;
+    constexpr std::int64_t piece =
+        4 * block_lanes;  // so small that a core copies some while it computes others
     for (std::int64_t at = begin; at < end; at += piece) {
       const std::int64_t until = std::min(at + piece, end);
       keep(at, until);
       update(at, until);
     }
+    order_copies();
   }
 
  private:

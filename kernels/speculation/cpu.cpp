@@ -32,6 +32,7 @@ void copy(const Tensor& from, const Tensor& to, const KernelContext& context) {
   parallel_ranges(*context.workers, from.elements() * size_of(from.dtype), 4096,
                   [&](std::int64_t begin, std::int64_t end) {
                     copy_past_caches(source + begin, target + begin, end - begin);
+                    order_copies();
                   });
 }
 
