@@ -5,7 +5,6 @@
 
 #include "ops/base_ops.hpp"
 #include "placement/pack_whole.hpp"
-#include "program/fp8_data.hpp"
 #include "prun/block_codes.hpp"
 
 namespace prun {
@@ -281,14 +280,13 @@ BucketKey BucketGroups::key_of(Id parameter, const std::vector<AxisId>& axes) co
           form_of(parameter),
           folded(axes),
           travels_in_codes(parameter) ? Travels::in_codes : Travels::as_it_is,
-          comes_in_squares(parameter)};
+          gathers_codes(parameter)};
 }
 
 // With `precision.gather` parameters would be rounded twice.
-bool BucketGroups::comes_in_squares(Id parameter) const {
-  const Precision& precision = program_.precision();
-  return precision.weight_codes && precision.gather_bits == 0 && packing_.kept.parameters &&
-         !packing_.is_alone() && gathered_squares_of(program_, parameter).has_value();
+bool BucketGroups::gathers_codes(Id parameter) const {
+  return program_.requests().gathered_codes.of.contains(parameter) && program_.precision().gather_bits == 0 &&
+         packing_.kept.parameters && !packing_.is_alone();
 }
 
 bool BucketGroups::travels_in_codes(Id parameter) const {

@@ -55,7 +55,7 @@ struct BucketKey {
   std::string lies, form;
   AxisId axis;
   Travels travels;
-  bool in_squares;  // parameters are gathered as fp8 codes of squares
+  bool gathers_codes;  // codes are gathered in place of parameters (ProgramApi::gather_as)
 
   friend auto operator<=>(const BucketKey&, const BucketKey&) = default;  // NOLINT: no null in it
 };
@@ -77,7 +77,7 @@ class BucketGroups {
   bool is_packed(Id parameter) const;
   BucketKey key_of(Id parameter, const std::vector<AxisId>& axes) const;
   bool travels_in_codes(Id parameter) const;
-  bool comes_in_squares(Id parameter) const;
+  bool gathers_codes(Id parameter) const;
   Id norm_of(Id gradient, Id segment) const;
   std::string summed_behind(Id parameter, AxisId axis) const;
   std::string form_of(Id parameter) const;

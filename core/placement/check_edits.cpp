@@ -207,10 +207,20 @@ class AxisWalk {
     const AxisPlacement lies = axis_.now(id);
     if (passage.split && !lies.is_sharded() && has_dim(program_.value(id), *passage.split))
       refuse(op, i, "has another operand of which each rank has a part along that dimension");
-    if (passage.passed.is_incomplete() && passage.split)
+    if (passage.passed.is_incomplete() && passage.split && !joins_sum(op, passage))
       refuse(op, i, "mixes a sharded operand with one that is not complete");
     if (passage.passed.is_partial() && passes(passage.rule, passage.passed, i) && lies.is_replicated())
       share_out(op, op_id, i);
+  }
+
+  // Returns true if the op sums over the dimension of an operand's shards, and its partial operands join that
+  // sum: a linear op in which the bias of each rank is its share.
+  bool joins_sum(const Op& op, const Passage& passage) const {
+    if (!passage.passed.is_partial() || !lists(passage.rule.sums, *passage.split)) return false;
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (reads(op, i) && axis_.now(op.operands[i]).is_sharded() && passes(passage.rule, passage.passed, i))
+        return true;
+    return false;
   }
 
   // Returns true if the op scales a replicated value to each rank's share: its result's placement does not

@@ -324,10 +324,9 @@ void fetch_part(Program& program, const Bucket& bucket, MemoryPlace place) {
                 "parameters on the device");
   if (!program.value(bucket.parameters.front()).view)
     throw_error(ErrorCode::unsupported, "cannot offload ", described(program, bucket.parameters.front()),
-                " to ", name_of(place.space),
-                ": precision.cache_weights = true quantizes it on the device; leave "
-                "precision.cache_weights out, or "
-                "keep parameters on the device");
+                " to ", name_of(place.space), ": [", program.requests().gathered_codes.asked_by,
+                "] quantizes it on the device before it is gathered (cache_weights); leave that out, or keep "
+                "parameters on the device");
   Value part = program.value(bucket.own_parameters);
   part.name += ".fetched";
   part.role = Role::view;

@@ -7,119 +7,10 @@
 #include "ops/base_ops.hpp"
 #include "placement/bucket_groups.hpp"
 #include "placement/pack_whole.hpp"
-#include "program/fp8_data.hpp"
 #include "prun/block_codes.hpp"
-#include "prun/fp8_squares.hpp"
 
 namespace prun {
 namespace {
-
-// ------------------------------------------------------------ gathered squares
-
-// Lets ranks gather fp8 codes instead of bf16 weights (ZeRO-3 with `precision.cache_weights`): each rank
-// quantizes its shard once a step, where only products in fp8 read the parameter (prun/fp8_squares.hpp).
-//
-// A square of 128 × 128 has one scale, and shards end anywhere. So ranks first take the maximum of each
-// square over all ranks: one fp32 for 16384 elements. Then each quantizes its shard exactly as one rank would
-// quantize the full matrix. Each member has room for its scales after its codes, so gathered bytes are what
-// products read. Example: a weight of 4096 × 4096 sends 1024 maxima once a step and 16 MiB of codes a gather
-// instead of 32 MiB. Shards that end at squares were the alternative: on a large mesh most ranks would have
-// no part of a weight.
-class GatheredSquares {
- public:
-  explicit GatheredSquares(Program& program) : program_(program) {}
-
-  // Adds codes and scales of the bucket's parameters, and the ops that make a rank's shard of them. The
-  // bucket is the program's next.
-  void add(PackedBucket& bucket);
-
- private:
-  // The first collective of a segment's `renew` and the first op after all of them. Collectives stand
-  // together: ops that measure come before, ops that quantize after.
-  struct Exchanges {
-    Id first = none, behind = none;
-  };
-
-  Id add_peaks(const Bucket& bucket, std::span<const Fp8Squares> members);
-  void renew(const Bucket& bucket, std::span<const Fp8Squares> members, Id codes, Id peaks);
-  Id add_codes(Id like, const char* name, Role role, ValueLifetime lifetime);
-
-  Program& program_;
-  std::map<Id, Exchanges> exchanges_;
-};
-
-// The members get no memory of their gathered values: products read the codes.
-void GatheredSquares::add(PackedBucket& bucket) {
-  std::vector<Fp8Squares> members;
-  std::vector<Id> squares;
-  for (const Id parameter : bucket.parameters) {
-    members.push_back(gathered_squares_of(program_, parameter).value());
-    squares.push_back(read_gathered_codes(program_, parameter));
-    program_.value(squares.back()).bucket = program_.value(parameter).bucket;
-    program_.value(parameter).view.reset();
-  }
-  program_.value(bucket.all_parameters).lifetime.reset();
-  const Id peaks = add_peaks(bucket, members);
-  bucket.own_codes = add_codes(bucket.own_parameters, "codes.own", Role::fetched, ValueLifetime::persistent);
-  bucket.codes = add_codes(bucket.all_parameters, "codes", Role::view, ValueLifetime::just_in_time);
-  for (std::size_t m = 0; m < squares.size(); ++m)
-    program_.value(squares[m]).view = {bucket.codes, bucket.offsets[m]};
-  renew(bucket, members, bucket.own_codes, peaks);
-}
-
-Id GatheredSquares::add_peaks(const Bucket& bucket, std::span<const Fp8Squares> members) {
-  Value peaks;
-  peaks.name = detail::concat("bucket.", program_.value(bucket.own_parameters).bucket, ".peaks");
-  peaks.role = Role::fetched;
-  peaks.segment = bucket.segment;
-  peaks.bucket = program_.value(bucket.own_parameters).bucket;
-  peaks.lifetime = ValueLifetime::persistent;
-  peaks.placement.assign(program_.mesh().size(), AxisPlacement::replicated());
-  peaks.dims = {{"squares", 0}};
-  for (const Fp8Squares& member : members) peaks.dims.front().extent += member.across() * member.down();
-  return program_.add_value(std::move(peaks));
-}
-
-// Adds the ops that quantize a rank's shard. Padding is cleared, since it is sent too.
-void GatheredSquares::renew(const Bucket& bucket, std::span<const Fp8Squares> members, Id codes, Id peaks) {
-  const auto each_member = [&](const char* kind, const std::vector<Id>& operands, Id before) {
-    std::int64_t place = 0;
-    for (std::size_t m = 0; m < members.size(); ++m) {
-      const AttrValue attrs[] = {{"first", static_cast<double>(bucket.offsets[m])},
-                                 {"rows", static_cast<double>(members[m].columns)},
-                                 {"columns", static_cast<double>(members[m].rows)},
-                                 {"place", static_cast<double>(place)},
-                                 {"elements", static_cast<double>(bucket.elements)}};
-      program_.add_op(bucket.segment, FunctionKind::renew, Part::input, kind, operands, attrs, before);
-      place += members[m].across() * members[m].down();
-    }
-  };
-  const auto clear = [&](Id value, Id before) {
-    program_.add_op(bucket.segment, FunctionKind::renew, Part::input, base_ops::zero, {value}, {}, before);
-  };
-  Exchanges& known = exchanges_[bucket.segment];
-  clear(peaks, known.first);
-  each_member(base_ops::peak_fp8_squares, {bucket.own_parameters, peaks}, known.first);
-  const AttrValue axis = axis_attr(bucket.axis);
-  const Id taken =
-      program_.add_op(bucket.segment, FunctionKind::renew, Part::input, base_ops::all_reduce_max_update,
-                      {peaks}, std::span(&axis, 1), known.behind);
-  if (known.first == none) known.first = taken;
-  clear(codes, none);
-  if (known.behind == none) known.behind = program_.segment(bucket.segment).ops(FunctionKind::renew).back();
-  each_member(base_ops::encode_fp8_part, {bucket.own_parameters, peaks, codes}, none);
-}
-
-// Adds a buffer with a byte for each element of `like`.
-Id GatheredSquares::add_codes(Id like, const char* name, Role role, ValueLifetime lifetime) {
-  Value codes = program_.value(like);
-  codes.name = detail::concat("bucket.", codes.bucket, ".", name);
-  codes.role = role;
-  codes.dtype = DType::u8;
-  codes.view.reset();
-  codes.lifetime = lifetime;
-  return program_.add_value(std::move(codes));
-}
 
 // ------------------------------------------------------------ bucket values
 
@@ -136,11 +27,13 @@ class BucketValues {
         number_(static_cast<std::int32_t>(packing.program.buckets().size())),
         summands_(summands) {}
 
-  // Lays members out one after another, each aligned to bucket_grain. In squares (fp8 codes), each member has
-  // room for its scales after its codes.
-  void lay_side_by_side(const std::vector<Id>& members, bool in_squares);
+  // Lays members out one after another, each aligned to bucket_grain. If codes are gathered in their place,
+  // each member has room for these.
+  void lay_side_by_side(const std::vector<Id>& members, bool gathers_codes);
 
   void add_parameters();
+  // Adds the codes that are gathered in place of parameters, whose gathered values get no memory.
+  void add_codes();
   // Adds gradients and optimizer state.
   void add_state();
   // Removes the members' separate state. State of another shape stays: it is not sharded.
@@ -161,14 +54,15 @@ class BucketValues {
   const std::int64_t summands_;
 };
 
-void BucketValues::lay_side_by_side(const std::vector<Id>& members, bool in_squares) {
+void BucketValues::lay_side_by_side(const std::vector<Id>& members, bool gathers_codes) {
   const auto rounded = [](std::int64_t elements, std::int64_t grain) {
     return (elements + grain - 1) / grain * grain;
   };
   for (const Id id : members) {
     bucket_.parameters.push_back(id);
     bucket_.offsets.push_back(bucket_.elements);
-    const std::int64_t room = in_squares ? gathered_squares_of(program_, id).value().bytes() : 0;
+    const std::int64_t room =
+        gathers_codes ? program_.local_bytes(program_.requests().gathered_codes.of.at(id)) : 0;
     bucket_.elements += rounded(std::max(program_.local_elements(id), room), bucket_grain);
   }
   bucket_.elements = rounded(bucket_.elements, std::max(packing_.parts(bucket_), summands_) * bucket_grain);
@@ -209,6 +103,30 @@ void BucketValues::add_parameters() {
     member.view = {bucket_.all_parameters, bucket_.offsets[m]};
   }
   bucket_.own_parameters = add_own("parameters.own", bucket_.all_parameters, bucket_.kept.parameters);
+}
+
+void BucketValues::add_codes() {
+  const auto like = [&](Id whole, const char* name, Role role, ValueLifetime lifetime) {
+    Value codes = program_.value(whole);
+    codes.name = detail::concat("bucket.", codes.bucket, ".", name);
+    codes.role = role;
+    codes.dtype = DType::u8;
+    codes.view.reset();
+    codes.lifetime = lifetime;
+    return program_.add_value(std::move(codes));
+  };
+  program_.value(bucket_.all_parameters).lifetime.reset();
+  bucket_.own_codes = like(bucket_.own_parameters, "codes.own", Role::fetched, ValueLifetime::persistent);
+  bucket_.codes = like(bucket_.all_parameters, "codes", Role::view, ValueLifetime::just_in_time);
+  for (std::size_t m = 0; m < bucket_.parameters.size(); ++m) {
+    const Id codes = program_.requests().gathered_codes.of.at(bucket_.parameters[m]);
+    Value& member = program_.value(codes);
+    member.role = Role::view;
+    member.bucket = number_;
+    member.view = {bucket_.codes, bucket_.offsets[m]};
+    bucket_.member_codes.push_back(codes);
+    program_.value(bucket_.parameters[m]).view.reset();
+  }
 }
 
 void BucketValues::add_state() {
@@ -298,10 +216,7 @@ AxisInfo shown(const Mesh& mesh, std::optional<AxisId> axis) {
 class Packer {
  public:
   Packer(const Packing& packing, std::vector<AxisId> copy_axes)
-      : packing_(packing),
-        program_(packing.program),
-        copy_axes_(std::move(copy_axes)),
-        squares_(packing.program) {}
+      : packing_(packing), program_(packing.program), copy_axes_(std::move(copy_axes)) {}
 
   void run() {
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment)
@@ -329,9 +244,9 @@ class Packer {
   // Returns the further axes over which the shard must be summed.
   std::vector<AxisId> pack(PackedBucket& bucket, const std::vector<Id>& members, const BucketKey& key) {
     BucketValues values(packing_, bucket, summands_of(key.axis));
-    values.lay_side_by_side(members, key.in_squares);
+    values.lay_side_by_side(members, key.gathers_codes);
     values.add_parameters();
-    if (bucket.kept.parameters && key.in_squares) squares_.add(bucket);
+    if (bucket.kept.parameters && key.gathers_codes) values.add_codes();
     std::set<AxisId> further;
     if (program_.value(members.front()).gradient != none) {
       std::vector<Update> updates;
@@ -356,8 +271,11 @@ class Packer {
     std::vector<Text>& axes = flat.axes.emplace_back();
     for (const AxisId axis : axes_of(bucket.axis)) axes.emplace_back(program_.mesh().axes()[axis].name);
     const std::vector<Id>& members = program_.buckets().back().parameters;
+    const std::vector<std::int64_t>& offsets = program_.buckets().back().offsets;
+    const std::vector<Id>& codes = flat.member_codes.emplace_back(bucket.member_codes);
     flat.list.push_back({.segment = bucket.segment,
                          .members = {members.data(), members.size()},
+                         .offsets = {offsets.data(), offsets.size()},
                          .elements = bucket.elements,
                          .axes = {axes.data(), axes.size()},
                          .ranks = shown(program_.mesh(), bucket.axis),
@@ -370,6 +288,7 @@ class Packer {
                          .own_sum = bucket.own_sums,
                          .codes = bucket.codes,
                          .own_codes = bucket.own_codes,
+                         .member_codes = {codes.data(), codes.size()},
                          .shards_gradients = bucket.kept.gradients,
                          .shards_parameters = bucket.kept.parameters,
                          .quantized = bucket.coded,
@@ -516,7 +435,6 @@ class Packer {
   const Packing& packing_;
   Program& program_;
   const std::vector<AxisId> copy_axes_;
-  GatheredSquares squares_;
   DealtLoads loads_;
   Sums norms_, counts_;
 };

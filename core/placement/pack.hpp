@@ -42,8 +42,9 @@ struct PackedBucket : Bucket {
   Id own_sums = none;
   // With a secondary copy: the axes that share it, and the other axes.
   std::optional<AxisId> within, across;
-  // Gathered instead of parameters if products read codes.
+  // Gathered instead of parameters if a strategy declared codes of these.
   Id codes = none, own_codes = none;
+  std::vector<Id> member_codes;
 };
 
 struct Packing {

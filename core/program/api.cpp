@@ -92,9 +92,42 @@ Status edit(void* p, Id op, Edit&& edit) {
 Status replace_operand(void* p, Id op, std::int32_t index, Id value) {
   return edit(p, op, [&](Program& to) { to.replace_operand(op, static_cast<std::size_t>(index), value); });
 }
+
+OpShape marks_of(const Program& program, const Op& op) {
+  OpShape shape = program.shape(op);
+  raise(op.def->rule(&shape));
+  return shape;
+}
+
+// Says whether an op is the same as before, on values that are placed as those before: what is placed right
+// stays so, even a collective of the core's.
+bool is_placed_as(const Program& program, const Op& op, const Op& before) {
+  if (!program.is_placed() || op.def != before.def || op.operands.size() != before.operands.size())
+    return false;
+  for (std::size_t i = 0; i < op.attrs.size(); ++i)
+    if (op.attrs[i].i != before.attrs[i].i) return false;
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    if ((op.operands[i] == none) != (before.operands[i] == none) ||
+        (op.operands[i] != none &&
+         program.value(op.operands[i]).placement != program.value(before.operands[i]).placement))
+      return false;
+  const OpShape now = marks_of(program, op), then = marks_of(program, before);
+  const auto same = [](const auto& a, const auto& b) {
+    return std::equal(std::begin(a), std::end(a), std::begin(b));
+  };
+  return same(now.sums, then.sums) && same(now.wholes, then.wholes) && same(now.maxes, then.maxes) &&
+         now.linear == then.linear && now.monotone == then.monotone && now.own == then.own;
+}
+
 Status replace_op(void* p, Id op, Text kind, Array<Id> operands, Array<AttrValue> attrs) {
-  return edit(p, op, [&](Program& to) {
-    to.replace_op(op, kind.view(), {operands.begin(), operands.end()}, span(attrs));
+  return guard([&] {
+    const Op before = of(p).op(op);
+    of(p).replace_op(op, kind.view(), {operands.begin(), operands.end()}, span(attrs));
+    if (is_placed_as(of(p), of(p).op(op), before)) return;
+    for (std::size_t i = 0; i < before.operands.size(); ++i)
+      if (before.operands[i] != none && before.access(i) != Access::read)
+        of(p).note_touched(before.operands[i]);
+    of(p).note_edit(op);
   });
 }
 Status erase(void* p, Id op) {
@@ -132,10 +165,21 @@ Status set_parameter(void* p, Id id, bool frozen, bool decay, double lr_scale) {
   });
 }
 
-ValueInfo info_of(const Value& value) {
-  ValueInfo info{value.role, value.dtype,  value.segment, static_cast<std::int32_t>(value.dims.size()),
-                 {},         value.frozen, value.decay,   value.lr_scale,
-                 value.name};
+ValueInfo info_of(const Program& program, const Value& value) {
+  const bool gathered = value.role == Role::parameter && value.bucket >= 0 &&
+                        gathers_parameters(program, program.bucket_of(value));
+  ValueInfo info{value.role,
+                 value.dtype,
+                 value.segment,
+                 static_cast<std::int32_t>(value.dims.size()),
+                 {},
+                 value.frozen,
+                 value.decay,
+                 value.lr_scale,
+                 value.name,
+                 value.gradient,
+                 value.part.has_value(),
+                 gathered};
   std::copy(value.dims.begin(), value.dims.end(), info.dims);
   return info;
 }
@@ -145,7 +189,7 @@ OpInfo info_of(const Op& op) {
 }
 
 Status value_info(void* p, Id id, ValueInfo* info) {
-  return guard([&] { *info = info_of(of(p).value(id)); });
+  return guard([&] { *info = info_of(of(p), of(p).value(id)); });
 }
 
 Status op_info(void* p, Id id, OpInfo* info) {
@@ -164,7 +208,7 @@ void show_values(Program& program, ShownProgram& shown) {
   for (Id id = 0; id < program.value_count(); ++id) {
     const std::vector<Lies> lies = lies_of(program, program.value(id));
     shown.lies.insert(shown.lies.end(), lies.begin(), lies.end());
-    shown.values.push_back({id, info_of(program.value(id)), {nullptr, lies.size()}});
+    shown.values.push_back({id, info_of(program, program.value(id)), {nullptr, lies.size()}});
   }
   const Lies* next = shown.lies.data();
   for (ProgramView::Value& value : shown.values) {
@@ -252,7 +296,23 @@ Status replace_value(void* p, Id value, Id by) {
   return guard([&] { of(p).replace_value(value, by); });
 }
 Status step_context(void* p, StepContext* context) {
-  return guard([&] { *context = of(p).step_context(); });
+  return guard([&] {
+    *context = of(p).step_context();
+    context->sequence_chunk = of(p).requests().sequence_order.chunk;
+  });
+}
+
+Status shape(void* p, Id op, bool local, OpShape* shape) {
+  return guard([&] { *shape = local ? of(p).local_shape(of(p).op(op)) : of(p).shape(of(p).op(op)); });
+}
+Status add_value(void* p, const AddedValue* described, Id* value) {
+  return guard([&] { *value = of(p).add_beside(*described); });
+}
+Status gather_as(void* p, Id parameter, const AddedValue* codes) {
+  return guard([&] { of(p).gather_as(parameter, *codes); });
+}
+Status count_quantized(void* p, QuantizationCounts* counts) {
+  return guard([&] { add_quantization_counts(of(p), *counts); });
 }
 
 Status shard_state(void* p, Array<Text> axes, Sharded what) {
@@ -396,7 +456,11 @@ constexpr ProgramApi api{sizeof(ProgramApi),
                          vary,
                          periodic,
                          evaluate_with,
-                         replace_value};
+                         replace_value,
+                         shape,
+                         add_value,
+                         gather_as,
+                         count_quantized};
 
 }  // namespace
 

@@ -35,6 +35,13 @@ void check_lie_whole(const Program& program, const Refusal& refuse) {
       refuse("gradients are reduced after each microbatch",
              "take stage = 1 of strategy zero, or another schedule");
   }
+  for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
+    for (const Id op : program.segment(segment).ops(FunctionKind::gather))
+      for (const Id id : program.op(op).operands)
+        if (id != none && program.value(id).role == Role::fetched)
+          refuse("'" + program.value(id).name + "' of segment '" + program.segment(segment).name +
+                     "' is made of a weight once a step",
+                 "leave that out (strategy fp8, cache_weights), or take another schedule");
   if (!program.requests().more_devices.empty())
     refuse("a strategy stores values on another device", "leave it out, or take another schedule");
   if (program.find_runtime("loss_scale") != none)

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -64,6 +65,25 @@ struct PeriodicRequest {
   std::string asked_by;  // the section of the recipe whose strategy asks
 };
 
+// Requests that codes of parameters are gathered in their place where ranks have shards of them.
+struct GatheredCodes {
+  std::string asked_by = {};  // the section of the recipe whose strategy asks, and makes the codes
+  std::map<Id, Id> of = {};   // by the parameter; these have no memory until they are gathered
+};
+
+// Requests that prun reports what ops have counted of quantized values (prun::QuantizationCounts).
+struct QuantizationReport {
+  struct Rows {
+    std::string name;
+    std::int64_t first = 0, layers = 1;
+  };
+  std::string asked_by;
+  std::vector<Rows> values;
+  std::int64_t every = 1;
+  double bound = 1;
+  Id on = none, counts = none, peaks = none;  // staging buffers: the first goes in, the others come out
+};
+
 // Numbers a way of strategies to make a plan fit, and one of sums that microbatches add to; or how many there
 // are.
 struct WayToFit {
@@ -93,6 +113,8 @@ struct Requests {
   std::optional<ShardRequest> shards;  // core/placement/pack.cpp makes them
   std::vector<AxisId> varied;          // parameters vary along these axes (ProgramApi::vary)
   std::optional<PeriodicRequest> periodic;
+  GatheredCodes gathered_codes;
+  std::optional<QuantizationReport> quantization;
   // Names an axis that the mesh must have as two before the program is written.
   std::optional<FactoredAxis> factored;
   // These of `splits` stand for exchanges that a strategy wants: ops take another dimension for them

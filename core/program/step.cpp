@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "ops/base_ops.hpp"
 #include "program/passes.hpp"
@@ -191,6 +192,68 @@ Id add_staged_scalar(Program& program, const char* name, std::vector<Name> count
   program.value(staged).counted = std::move(counted);
   add_copy(program, FunctionKind::begin, staged, scalar);
   return scalar;
+}
+
+namespace {
+
+// Adds numbers that a step clears. Each rank has its own, of whatever part of a value it has.
+Id add_counts(Program& program, std::string name, std::int64_t rows) {
+  Value value;
+  value.name = std::move(name);
+  value.role = Role::runtime;
+  value.dtype = DType::f64;
+  value.dims = {{"place", rows}, {"number", 3}};
+  value.segment = program.step_segment();
+  value.placement.assign(program.mesh().size(), AxisPlacement::varying());
+  const Id counts = program.add_value(std::move(value));
+  program.add_op(program.step_segment(), FunctionKind::begin, Part::input, base_ops::zero, {counts}, {});
+  return counts;
+}
+
+// Puts together what the ranks of all axes have counted, and reports it; returns the staging buffer.
+Id add_total(Program& program, Id counts, const char* exchange) {
+  const Id step = program.step_segment();
+  for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
+    if (const AttrValue over = axis_attr(axis); program.mesh().extent(axis) > 1)
+      program.add_op(step, FunctionKind::finish, Part::input, exchange, {counts}, std::span(&over, 1));
+  Value whole = program.value(counts);
+  whole.placement.clear();
+  Value reported = whole;
+  whole.name += ".total";
+  reported.name += out;
+  reported.role = Role::staging;
+  const Id total = program.add_value(std::move(whole)), to = program.add_value(std::move(reported));
+  program.add_op(step, FunctionKind::finish, Part::input, base_ops::total, {counts, total}, {});
+  add_copy(program, FunctionKind::report, total, to);
+  return to;
+}
+
+}  // namespace
+
+void add_quantization_counts(Program& program, QuantizationCounts& counts) {
+  const std::string name(counts.name.view());
+  const auto refuse = [&](const char* why) {
+    throw_error(ErrorCode::bad_input, "cannot count quantized values of '", name, "': ", why);
+  };
+  if (!program.is_placed()) refuse("ranks' parts are not known yet; count them in phase placed");
+  if (program.requests().quantization) refuse("another strategy counts some; leave one of the two out");
+  if (counts.values.size == 0 || counts.every < 1)
+    refuse("name values, and take a number of steps from 1 on");
+  QuantizationReport report{program.writer(), {}, counts.every, counts.bound};
+  std::int64_t rows = 0;
+  for (const CountedValue& value : counts.values) {
+    report.values.push_back({std::string(value.name.view()), rows, value.layers});
+    rows += value.layers;
+  }
+  std::sort(report.values.begin(), report.values.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  counts.on = add_staged_scalar(program, (name + ".counting").c_str(), {});
+  report.on = staging_of(program, name + ".counting", in);
+  counts.counts = add_counts(program, name + ".counts", rows);
+  counts.peaks = add_counts(program, name + ".peaks", rows);
+  report.counts = add_total(program, counts.counts, base_ops::all_reduce_update);
+  report.peaks = add_total(program, counts.peaks, base_ops::all_reduce_max_update);
+  program.requests().quantization = std::move(report);
 }
 
 namespace {

@@ -33,6 +33,9 @@ Id add_staged_scalar(Program& program, const char* name, std::vector<Name> count
 // head gives any.
 void add_logits(Program& program);
 
+// Adds what QuantizationCounts describes, and fills in its values.
+void add_quantization_counts(Program& program, QuantizationCounts& counts);
+
 // Adds a staged scalar that says whether a rank is the first of an axis, for a program that reads it.
 Id add_first_of_axis(Program& program, const std::string& axis);
 

@@ -46,7 +46,6 @@ struct Precision {
   std::int64_t gather_bits = 0;  // bits of the codes in which gathered parameters travel; 0: uncoded
   bool gather_fp8 = false;       // whether these codes are numbers in e4m3, rather than whole ones
   bool eight_bits = false;       // whether moments that come in blocks have 8 bits (prun/eight_bits.hpp)
-  bool weight_codes = false;     // whether a step makes codes of the weights of products in fp8 once
 
   bool has_master() const { return compute != master; }
   DType kept_master() const { return split ? DType::u16 : master; }
@@ -286,6 +285,7 @@ struct FlatParameters {
   bool shown = false;  // from when they are made until that phase is over
   std::vector<FlatParameter> list;
   std::deque<std::vector<AxisInfo>> summed;
+  std::deque<std::vector<Id>> member_codes;
   std::deque<std::vector<Text>> axes;
 };
 
@@ -362,6 +362,9 @@ class Program {
   void vary(std::string_view axis);
   void run_periodically(std::int64_t every);
   void evaluate_with(Id parameter, Id state);
+  // So are these two: a value placed as another one, and codes that are gathered in place of a parameter.
+  Id add_beside(const AddedValue& described);
+  void gather_as(Id parameter, const AddedValue& codes);
   Id add_tally(Id segment, std::string_view name, std::span<const Dim> dims);
   Id use_parameter(Id segment, Id parameter);
   Id input(Id segment, std::string_view name);

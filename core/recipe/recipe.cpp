@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 
 #include "base/text.hpp"
 #include "prun/error.hpp"
@@ -303,8 +304,8 @@ namespace {
 
 // ------------------------------------------------------------------- renamed keys
 
-// A key stays in its section.
-constexpr std::array<RenamedKey, 19> renamed_keys = {{
+// A key stays in its section, or is one of a strategy now.
+constexpr std::array<RenamedKey, 34> renamed_keys = {{
     {"run.layout", "\"said\"", "run.layout", "\"recipe\""},
     {"run.compare_every", "", "run.check_replicas_every", ""},
     {"run.bundle", "", "run.bucket_bytes", ""},
@@ -317,24 +318,60 @@ constexpr std::array<RenamedKey, 19> renamed_keys = {{
     {"data.documents", "\"apart\"", "data.mask_documents", "true"},
     {"batch.order", "\"horizontal\"", "batch.order", "\"depth_first\""},
     {"batch.order", "\"vertical\"", "batch.order", "\"breadth_first\""},
-    {"precision.products", "", "precision.matmul", ""},
-    {"precision.saved", "", "precision.activations", ""},
-    {"precision.weight_codes", "\"product\"", "precision.cache_weights", "false"},
-    {"precision.weight_codes", "\"step\"", "precision.cache_weights", "true"},
-    {"precision.gathered_inputs", "", "precision.all_gather_inputs", ""},
-    {"precision.count_every", "", "precision.statistics_every", ""},
-    {"precision.flushed_bound", "", "precision.underflow_warning", ""},
+    {"precision.products", "\"fp8\"", "strategy.fp8.plugin", "\"fp8\""},
+    {"precision.products", "", "", ""},
+    {"precision.matmul", "\"fp8\"", "strategy.fp8.plugin", "\"fp8\""},
+    {"precision.matmul", "", "", ""},
+    {"precision.first_in_compute", "", "strategy.fp8.first_in_compute", ""},
+    {"precision.last_in_compute", "", "strategy.fp8.last_in_compute", ""},
+    {"precision.saved", "\"fp8\"", "strategy.fp8.activations", "true"},
+    {"precision.saved", "", "", ""},
+    {"precision.activations", "\"fp8\"", "strategy.fp8.activations", "true"},
+    {"precision.activations", "", "", ""},
+    {"precision.weight_codes", "\"step\"", "strategy.fp8.cache_weights", "true"},
+    {"precision.weight_codes", "", "", ""},
+    {"precision.cache_weights", "true", "strategy.fp8.cache_weights", "true"},
+    {"precision.cache_weights", "", "", ""},
+    {"precision.gathered_inputs", "\"fp8\"", "strategy.fp8.all_gather_inputs", "true"},
+    {"precision.gathered_inputs", "", "", ""},
+    {"precision.all_gather_inputs", "\"fp8\"", "strategy.fp8.all_gather_inputs", "true"},
+    {"precision.all_gather_inputs", "", "", ""},
+    {"precision.count_every", "", "strategy.fp8.statistics_every", ""},
+    {"precision.statistics_every", "", "strategy.fp8.statistics_every", ""},
+    {"precision.flushed_bound", "", "strategy.fp8.underflow_warning", ""},
+    {"precision.underflow_warning", "", "strategy.fp8.underflow_warning", ""},
 }};
 
 std::string setting(std::string_view path, std::string_view value) {
   return "'" + std::string(path) + (value.empty() ? "" : " = " + std::string(value)) + "'";
 }
 
+constexpr std::string_view of_strategy = "strategy.";
+
+// Returns the plugin and the key of "strategy.NAME.KEY"; both are empty for another path.
+std::pair<std::string_view, std::string_view> strategy_key(std::string_view path) {
+  if (!path.starts_with(of_strategy)) return {};
+  path.remove_prefix(of_strategy.size());
+  return {path.substr(0, path.find('.')), path.substr(path.find('.') + 1)};
+}
+
+// Returns how many strategies the settings have.
+std::size_t strategies_in(const StoredSettings& settings) {
+  return static_cast<std::size_t>(std::count_if(settings.begin(), settings.end(), [](const auto& one) {
+    return one.first.starts_with(of_strategy) && strategy_key(one.first).second == "plugin";
+  }));
+}
+
 }  // namespace
 
 std::string RenamedKey::refusal() const {
-  return "cannot read " + std::string(value.empty() ? "key " : "") + setting(path, value) +
-         ": it is called " + setting(new_path, new_value) + " now; rename it";
+  const std::string old = "cannot read " + std::string(value.empty() ? "key " : "") + setting(path, value);
+  if (new_path.empty()) return old + ": that is the default now, which a strategy may change; leave it out";
+  if (const auto [plugin, key] = strategy_key(new_path); !plugin.empty())
+    return old + ": strategy '" + std::string(plugin) + "' has it now; add [[strategy]] plugin = \"" +
+           std::string(plugin) + "\"" + (key == "plugin" ? "" : ", with " + setting(key, new_value)) +
+           ", and leave it out here";
+  return old + ": it is called " + setting(new_path, new_value) + " now; rename it";
 }
 
 const RenamedKey* find_renamed(std::string_view path, std::string_view value) {
@@ -346,9 +383,32 @@ const RenamedKey* find_renamed(std::string_view path, std::string_view value) {
 
 std::pair<std::string, std::string> stored_setting(const std::string& path, const std::string& value) {
   const RenamedKey* const renamed = find_renamed(path, value);
-  if (!renamed) return {path, value};
+  if (!renamed || renamed->new_path.empty() || !strategy_key(renamed->new_path).first.empty())
+    return {path, value};
   return {std::string(renamed->new_path),
           renamed->new_value.empty() ? value : std::string(renamed->new_value)};
+}
+
+StoredSettings stored_settings(const StoredSettings& settings) {
+  StoredSettings now;
+  std::map<std::string_view, StoredSettings> moved;  // by the plugin of the strategy that has them
+  for (const auto& [path, value] : settings) {
+    const RenamedKey* const renamed = find_renamed(path, value);
+    if (renamed && renamed->new_path.empty()) continue;
+    const auto [plugin, key] = renamed ? strategy_key(renamed->new_path) : strategy_key("");
+    if (plugin.empty())
+      now.push_back(stored_setting(path, value));
+    else
+      moved[plugin].emplace_back(key, renamed->new_value.empty() ? value : std::string(renamed->new_value));
+  }
+  for (const auto& [plugin, keys] : moved) {
+    const bool used =
+        std::any_of(keys.begin(), keys.end(), [](const auto& one) { return one.first == "plugin"; });
+    const std::string section = std::string(of_strategy) + std::to_string(strategies_in(now)) + ".";
+    if (used)
+      for (const auto& [key, value] : keys) now.emplace_back(section + key, value);
+  }
+  return now;
 }
 
 }  // namespace prun::recipe

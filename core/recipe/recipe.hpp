@@ -216,12 +216,15 @@ decltype(auto) in_section(const RecipeSection& section, Body&& body, std::string
 }
 
 // ------------------------------------------------------------------- renamed keys
-// Lists settings of recipes that had another name once. A recipe that uses the old name is refused with the
-// new one; what a run or a checkpoint has stored is read as if it had the new one.
+// Lists settings of recipes that had another name once, or that a strategy has now. A recipe that uses the
+// old name is refused with the new one; what a run or a checkpoint has stored is read as if it had the new
+// one.
 
 struct RenamedKey {
-  std::string_view path, value;          // value as TOML; empty: any
-  std::string_view new_path, new_value;  // new_value is empty if values kept their meaning
+  std::string_view path, value;  // value as TOML; empty: any
+  // "strategy.NAME.KEY" is a key of the section of a strategy plugin. Without a new path, the setting is how
+  // things are without that section. `new_value` is empty if values kept their meaning.
+  std::string_view new_path, new_value;
 
   // Returns "cannot read key 'run.changed': it is called 'run.allow_changed' now; rename it".
   std::string refusal() const;
@@ -230,7 +233,13 @@ struct RenamedKey {
 // Returns the rule for a setting by an old name, or null. `value` is TOML.
 const RenamedKey* find_renamed(std::string_view path, std::string_view value);
 
-// Returns a setting that was stored, a path and TOML, by the name that it has now.
+using StoredSettings = std::vector<std::pair<std::string, std::string>>;  // paths and TOML
+
+// Returns a setting that was stored by the name that it has now, unless a strategy has it now: that one
+// stays.
 std::pair<std::string, std::string> stored_setting(const std::string& path, const std::string& value);
+// Returns all settings that were stored by their names of now. Those that a strategy has now are in a section
+// behind the other strategies, if the recipe used it.
+StoredSettings stored_settings(const StoredSettings& settings);
 
 }  // namespace prun::recipe

@@ -443,14 +443,6 @@ constexpr std::array<Declaration, 20> declarations = {{
     )"},
     {"precision", Form::table, "", "", "Number formats.", R"(
       compute  | choice | fp32  | fp64,fp32,bf16,fp16 | Format of parameters and activations; fp16 uses loss scaling, see [loss_scale]
-      matmul   | choice | compute | compute,fp8 | Format in which matrix multiplications of layers take their inputs; fp8: e4m3 with a power-of-two scale for each 128 elements along the summed dimension (for weights, each 128 x 128 square); sums and results are as with compute. Not quantized: embedding, head, router, experts, attention, and products whose widths are not multiples of 16 or whose sequences are not multiples of 128
-      first_in_compute | int | 0 | 0..1000000 | With matmul = "fp8": number of first layers whose products stay in compute
-      last_in_compute  | int | 0 | 0..1000000 | With matmul = "fp8": number of last layers whose products stay in compute, as do the head's if there are any
-      activations | choice | compute | compute,fp8 | With matmul = "fp8": format in which activations that only such products read are saved for backward; fp8: quantized as the products use them, half the bytes of bf16, identical results
-      cache_weights | bool | false | | With matmul = "fp8": quantize weights once a step and cache them for all microbatches, in 2 bytes per element and 1/64 more, instead of for each product; sharded weights are then all-gathered in fp8; identical results
-      all_gather_inputs | choice | compute | compute,fp8 | With matmul = "fp8": format in which ranks all-gather activations that only such products read, as tensor parallelism with sequence = true does; fp8: about half the bytes of bf16, identical results
-      statistics_every | int | 0 | 0..1000000000 | With matmul = "fp8": steps between statistics of each factor: share that becomes zero or subnormal, largest magnitude, block scales; 0: never
-      underflow_warning | float | 0.01 | 0..1 | With statistics_every: share of a layer's factor that may become zero before the run warns, once
       state    | choice | fp32  | fp64,fp32,bf16 | Default format of master, moments and gradient
       master   | choice | state | state,fp64,fp32,bf16,split | Format of master weights; split: fp32, stored as the bf16 parameter and the lower 16 bits; bf16 rounds stochastically
       moments  | choice | state | state,fp64,fp32,bf16,8bit | Format of the optimizer's moments; bf16 and 8bit round stochastically; 8bit: quantized in blocks of 128, but fp32 for tensors with fewer than 4096 elements or not divisible into blocks

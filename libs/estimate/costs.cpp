@@ -110,6 +110,30 @@ bool multiplies_in_fp8(const OpDef& op, const OpShape& shape) {
   return op.in_blocks && integer_attr(op, shape, "fp8") != 0;
 }
 
+double layers_in_fp8(const Program& program, Id id) {
+  const Op& op = program.op(id);
+  if (!op.def->in_blocks || program.attr(id, "fp8") == 0) return 0;
+  if (!op.has_attr("fp8_from") || !op.has_attr("fp8_until")) return 1;
+  const auto all = static_cast<double>(program.segment(op.segment).repeat);
+  const double until = program.attr(id, "fp8_until");
+  return ((until == 0 ? all : until) - program.attr(id, "fp8_from")) / all;
+}
+
+double share_in_fp8(const Program& program) {
+  double all = 0, narrow = 0;
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (const std::vector<Id>& function : program.segment(segment).functions)
+      for (const Id id : function) {
+        const Op& op = program.op(id);
+        if (!op.def->in_blocks) continue;
+        const double flops =
+            op.cost(program.local_shape(op)).flops * static_cast<double>(program.segment(segment).repeat);
+        all += flops;
+        narrow += flops * layers_in_fp8(program, id);
+      }
+  return all > 0 ? narrow / all : 0;
+}
+
 std::string kernel_name(const OpDef& op, const OpShape& shape) {
   if (!multiplies_in_fp8(op, shape)) return op.kind;
   const bool all = integer_attr(op, shape, "fp8_from") == 0 && integer_attr(op, shape, "fp8_until") == 0;

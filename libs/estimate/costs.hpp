@@ -13,6 +13,7 @@
 
 #include "base/machine.hpp"
 #include "estimate/cost_model.hpp"
+#include "program/step_program.hpp"
 #include "prun/comm.hpp"
 #include "prun/op.hpp"
 
@@ -46,6 +47,10 @@ KernelFit fit_kernel(std::span<const KernelSample> samples);
 DType element_type(const OpShape& shape);
 // Returns true if the op rounds its factors to fp8 (prun/fp8_blocks.hpp).
 bool multiplies_in_fp8(const OpDef& op, const OpShape& shape);
+// Returns the share of the layers of its segment in which an op does so.
+double layers_in_fp8(const Program& program, Id op);
+// Returns the share of FLOPs done in fp8, among those of all ops that can multiply so.
+double share_in_fp8(const Program& program);
 // Returns the op's kind. For products in fp8, which take another time, a name such as "linear in fp8".
 std::string kernel_name(const OpDef& op, const OpShape& shape);
 // Returns a text such as "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])", with attributes added

@@ -9,7 +9,6 @@
 #include "base/narrow.hpp"
 #include "base/text.hpp"
 #include "estimate/moved_bytes.hpp"
-#include "program/fp8_products.hpp"
 
 namespace prun {
 namespace {

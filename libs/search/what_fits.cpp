@@ -48,7 +48,6 @@ class Candidates {
   Candidates(const Recipe& recipe, PluginHost& plugins)
       : recipe_(recipe), plugins_(plugins), mesh_(mesh_of(recipe)) {
     micro();
-    saved();
     for (const std::string& name : plugins.catalog().names("strategy")) strategy(name);
     for (const Narrower& each : narrower)
       if (recipe.text(each.key) != each.value) groups_.push_back({{{{each.key, each.value}}, false}});
@@ -130,14 +129,6 @@ class Candidates {
     if (!group.empty()) groups_.push_back(std::move(group));
   }
 
-  // Adds the change to keep what backward reads for products in fp8 as the codes that it multiplies.
-  void saved() {
-    const bool ends =
-        recipe_.integer("precision.first_in_compute") > 0 || recipe_.integer("precision.last_in_compute") > 0;
-    if (recipe_.text("precision.matmul") == "fp8" && recipe_.text("precision.activations") != "fp8" && !ends)
-      groups_.push_back({{{{"precision.activations", "fp8"}}}});
-  }
-
   // Returns the strategy's place in the recipe, or the next one.
   std::string place_of(const std::string& name, bool& there) const {
     const auto strategies = recipe_.strategies();
@@ -169,6 +160,7 @@ class Candidates {
   void free(const PluginNote& note) {
     bool there = false;
     const std::string at = place_of(note.name, there);
+    if (!there && trait_of(note, "tune") == "changes") return;  // it would train something else
     RecipeChange start;
     if (!there) {
       start.emplace_back(at + "plugin", note.name);

@@ -109,9 +109,9 @@ const std::vector<Feature> formats = {
     {{"precision.compute=fp64", "precision.state=fp64"}},
     {{"precision.compute=fp16"}},
     {{"precision.compute=fp16", "loss_scale.rule=megatron"}},
-    {{"precision.compute=bf16", "precision.matmul=fp8", "model.seq=128"}},
-    {{"precision.compute=bf16", "precision.matmul=fp8", "model.seq=128", "precision.activations=fp8",
-      "precision.cache_weights=true", "precision.all_gather_inputs=fp8", "precision.statistics_every=2"}}};
+    {{"precision.compute=bf16", "model.seq=128"}, strategy("fp8")},
+    {{"precision.compute=bf16", "model.seq=128"},
+     strategy("fp8", "activations = true\ncache_weights = true\nall_gather_inputs = true\n")}};
 
 const std::vector<Feature> traffic = {{},
                                       {},

@@ -794,7 +794,7 @@ TEST(ConvertMegatron, LayersThatStayInBf16) {
   expect_converted({"ends.sh",
                     script("--fp8-recipe blockwise --first-last-layers-bf16 --num-layers-at-end-in-bf16 2"),
                     sets(with(text, {"model.vocab=512"})),
-                    {"matmul = \"fp8\"", "first_in_compute = 1", "last_in_compute = 2"},
+                    {"plugin = \"fp8\"", "first_in_compute = 1", "last_in_compute = 2"},
                     {},
                     {}});
   expect_converted({"none.sh",
@@ -949,7 +949,7 @@ enable_fsdp_float8_all_gather = true
   const Result said = prun(with({"convert", (temporary_folder() / "llama3_405b.toml").string(), "--ranks",
                                  "128", "--out", (temporary_folder() / "float8.toml").string()},
                                 sets(text)));
-  EXPECT_NE(said.out.find("precision.matmul = \"fp8\""), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("strategy fp8"), std::string::npos) << said.out;
 }
 
 // pytorch/torchtitan, train_configs/llama3_70b.toml as of 2024, when keys lay elsewhere

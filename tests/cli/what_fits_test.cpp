@@ -149,14 +149,15 @@ TEST(WhatFits, TwoChangesThatAreNotTheStrongestAreTriedTogether) {
 
 // Of products in fp8, which change no number by it.
 TEST(WhatFits, CodesForBackwardAreTried) {
-  const Words wide = {"model.hidden=256", "model.heads=2",  "model.ffn=256",          "model.seq=128",
-                      "batch.micro=1",    "batch.global=4", "precision.compute=bf16", "precision.matmul=fp8"};
-  const Assembly codes(tiny_recipe(with(wide, {"precision.activations=fp8"})), plugins());
+  const Words wide = {"model.hidden=256",       "model.heads=2",        "model.ffn=256",
+                      "model.seq=128",          "batch.micro=1",        "batch.global=4",
+                      "precision.compute=bf16", "strategy.0.plugin=fp8"};
+  const Assembly codes(tiny_recipe(with(wide, {"strategy.0.activations=true"})), plugins());
   const Recipe limited =
       tiny_recipe(wide).with("device.memory", std::to_string(codes.plan().layout.memory.total()));
   const WhatFits found = what_fits(
       limited, plugins(), [](const Assembly&) {}, std::chrono::minutes(1));
-  const RecipeChange wanted = {{"precision.activations", "fp8"}};
+  const RecipeChange wanted = {{"strategy.0.activations", "true"}};
   EXPECT_TRUE(std::any_of(found.changes.begin(), found.changes.end(), [&](const FittingChange& each) {
     return each.change == wanted && each.exact;
   })) << to_text(found);

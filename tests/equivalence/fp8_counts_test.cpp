@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "program/fp8_products.hpp"
-#include "support/assembly_fixture.hpp"
+#include "support/coded_runs.hpp"
 #include "support/tallies.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/step_staging.hpp"
@@ -14,21 +13,18 @@ namespace prun::test::fp8_counts_test {
 namespace {
 
 Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets) {
-  std::vector<std::string> all = {"model.hidden=256",
-                                  "model.heads=2",
-                                  "model.ffn=256",
-                                  "model.seq=128",
-                                  "batch.micro=1",
-                                  "batch.global=4",
-                                  "optimizer.clip=1",
-                                  "precision.compute=fp64",
-                                  "precision.state=fp64",
-                                  "precision.matmul=fp8",
-                                  "device.pin=false",
-                                  "device.threads=1",
-                                  "precision.statistics_every=2"};
+  std::vector<std::string> all = {"model.hidden=256", "model.heads=2",          "model.ffn=256",
+                                  "model.seq=128",    "batch.micro=1",          "batch.global=4",
+                                  "optimizer.clip=1", "precision.compute=fp64", "precision.state=fp64",
+                                  "device.pin=false", "device.threads=1",       "fp8.statistics_every=2"};
   all.insert(all.end(), sets.begin(), sets.end());
-  return tiny_recipe(all, text);
+  const auto last = std::find_if(all.rbegin(), all.rend(), [](const std::string& set) {
+    return set.starts_with("fp8.statistics_every=");
+  });
+  const std::string every = *last;  // a key stands once in a section
+  std::erase_if(all, [](const std::string& set) { return set.starts_with("fp8.statistics_every="); });
+  all.push_back(every);
+  return recipe_in_fp8(text, {all});
 }
 
 std::string axis(const std::string& name, const std::string& plugin, const std::string& options = "") {
@@ -74,8 +70,9 @@ TEST(Fp8Counts, EveryLayoutCountsTheSame) {
         "[mesh]\ndp = 2\ntp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'tensor'\n" + zero3})
     expect_alike(counts_of(layout), alone, layout);
   expect_alike(counts_of("", {"batch.micro=4"}), alone, "one microbatch");
-  const std::vector<std::string> saved = {"precision.activations=fp8"};
+  const std::vector<std::string> saved = {"fp8.activations=true"};
   expect_alike(counts_of(axis("tp", "tensor"), saved), alone, "saved in codes");
+  expect_alike(counts_of(axis("dp", "data"), {"fp8.cache_weights=true"}), alone, "cached weights");
 }
 
 TEST(Fp8Counts, LongSequencesCountTheSame) {
@@ -112,7 +109,7 @@ TEST(Fp8Counts, OfOneStepInSoManyAlone) {
 
 TEST(Fp8Counts, LayersInComputeCountNothing) {
   const std::vector<StepTally> tallies =
-      counts_of("", {"model.layers=4", "precision.first_in_compute=1", "precision.last_in_compute=2"});
+      counts_of("", {"model.layers=4", "fp8.first_in_compute=1", "fp8.last_in_compute=2"});
   ASSERT_FALSE(tallies.empty());
   for (const StepTally& tally : tallies) {
     if (!tally.name.ends_with(".exponent.largest")) continue;
@@ -124,25 +121,25 @@ TEST(Fp8Counts, LayersInComputeCountNothing) {
 
 TEST(Fp8Counts, ChangeNoBit) {
   const auto losses = [](const std::string& text, const std::string& every) {
-    return run_ranks(recipe_of(text, {"precision.compute=bf16", "precision.state=fp32",
-                                      "precision.statistics_every=" + every}),
-                     3);
+    return run_ranks(
+        recipe_of(text, {"precision.compute=bf16", "precision.state=fp32", "fp8.statistics_every=" + every}),
+        3);
   };
   for (const std::string& text : {std::string(), axis("tp", "tensor")})
     EXPECT_EQ(losses(text, "1"), losses(text, "0"));
 }
 
 TEST(Fp8Counts, AreTwoSumsOfTheStepAndNothingWhenOff) {
-  const Assembly on(recipe_of("", {}), plugins()),
-      off(recipe_of("", {"precision.statistics_every=0"}), plugins());
-  EXPECT_EQ(staged_fp8_counts(off.program()).on, none);
-  EXPECT_TRUE(counted_factors(off.program()).empty());
+  const Assembly on(recipe_of("", {}), plugins()), off(recipe_of("", {"fp8.statistics_every=0"}), plugins());
+  EXPECT_FALSE(off.program().requests().quantization.has_value());
+  ASSERT_TRUE(on.program().requests().quantization.has_value());
+  const QuantizationReport& report = *on.program().requests().quantization;
   std::set<std::int64_t> rows;
-  for (const CountedFactor& factor : counted_factors(on.program()))
-    for (std::int64_t layer = 0; layer < factor.layers; ++layer)
-      EXPECT_TRUE(rows.insert(factor.place + layer).second) << factor.name;
+  for (const QuantizationReport::Rows& value : report.values)
+    for (std::int64_t layer = 0; layer < value.layers; ++layer)
+      EXPECT_TRUE(rows.insert(value.first + layer).second) << value.name;
   EXPECT_EQ(rows.size(), 2u * 20u);
-  const Value& counts = on.program().value(staged_fp8_counts(on.program()).counts);
+  const Value& counts = on.program().value(report.counts);
   EXPECT_EQ(counts.dims[0].extent, 2 * 20);
   EXPECT_EQ(*rows.rbegin(), 2 * 20 - 1);
   EXPECT_NE(on.fingerprint(), off.fingerprint());
@@ -152,28 +149,17 @@ TEST(Fp8Counts, TooMuchThatBecomesZeroIsSaidOnce) {
   const std::vector<StepTally> tallies = {{"block.fp8.up.input.flushed.share", 2, {0.001, 0.002}},
                                           {"block.fp8.down.gradient.flushed.share", 2, {0.005, 0.25}},
                                           {"block.fp8.down.gradient.subnormal.share", 2, {0.5, 0.5}}};
-  EXPECT_EQ(FlushedWarning(0.25).text(7, tallies), "");
-  FlushedWarning warning(0.0015);
+  EXPECT_EQ(FlushedWarning("strategy.1", 0.25).text(7, tallies), "");
+  FlushedWarning warning("strategy.1", 0.0015);
   const std::string said = warning.text(7, tallies);
   EXPECT_EQ(
       said.find("step 7: of the numbers of 'block.fp8.down.gradient' in layer 1 that are not zero, 25 % "
-                "became zero in fp8, more than precision.underflow_warning = 0.0015 allows, as did those of "
-                "other factors (1)"),
+                "became zero when they were quantized, more than the bound of [strategy.1], 0.0015, as did "
+                "those of "
+                "other values (1)"),
       0u)
       << said;
   EXPECT_EQ(warning.text(8, tallies), "");
-}
-
-TEST(Fp8Counts, WithoutProductsInFp8AreRefused) {
-  try {
-    run_ranks(recipe_of("", {"precision.matmul=compute"}), 1);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(
-        std::string(error.what()).find("cannot apply precision.statistics_every: no products are in fp8"),
-        std::string::npos)
-        << error.what();
-  }
 }
 
 }  // namespace

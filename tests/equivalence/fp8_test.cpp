@@ -1,11 +1,11 @@
 // Products in fp8: ranks round in the places where one rank does, or the layout is refused.
 #include <gtest/gtest.h>
 
+#include "estimate/costs.hpp"
+#include "inspect/fp8.hpp"
 #include "inspect/report.hpp"
 #include "inspect/verify.hpp"
-#include "program/fp8_data.hpp"
-#include "program/fp8_products.hpp"
-#include "support/assembly_fixture.hpp"
+#include "support/coded_runs.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::fp8_test {
@@ -19,13 +19,19 @@ struct Layout {
 };
 
 // Widths of which two ranks have whole blocks each.
-Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets) {
-  std::vector<std::string> all = {"model.hidden=256",     "model.heads=2",          "model.ffn=256",
-                                  "model.seq=128",        "batch.micro=1",          "batch.global=4",
-                                  "optimizer.clip=1",     "precision.compute=fp64", "precision.state=fp64",
-                                  "precision.matmul=fp8", "device.pin=false",       "device.threads=1"};
+const std::vector<std::string> sizes = {"model.hidden=256", "model.heads=2",          "model.ffn=256",
+                                        "model.seq=128",    "batch.micro=1",          "batch.global=4",
+                                        "optimizer.clip=1", "precision.compute=fp64", "precision.state=fp64",
+                                        "device.pin=false", "device.threads=1"};
+
+Recipe recipe_without(const std::vector<std::string>& sets) {
+  std::vector<std::string> all = sizes;
   all.insert(all.end(), sets.begin(), sets.end());
-  return tiny_recipe(all, text);
+  return tiny_recipe(all);
+}
+
+Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets) {
+  return recipe_in_fp8(text, {sizes, sets});
 }
 
 std::string axis(const std::string& name, const std::string& plugin, const std::string& options = "") {
@@ -43,7 +49,7 @@ TEST_P(Fp8, LayoutsEqualOneRank) {
 
 const std::string zero3 = "[[strategy]]\nplugin = 'zero'\nstage = 3\n";
 
-const std::string saved = "precision.activations=fp8", step_codes = "precision.cache_weights=true";
+const std::string saved = "fp8.activations=true", step_codes = "fp8.cache_weights=true";
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Fp8,
@@ -56,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"pipeline", axis("pp", "pipeline", "schedule = 'zb-h1'\n"), {}},
         Layout{"ends_in_compute",
                axis("pp", "pipeline", "schedule = 'zb-h1'\n"),
-               {"model.layers=4", "precision.first_in_compute=1", "precision.last_in_compute=1"}},
+               {"model.layers=4", "fp8.first_in_compute=1", "fp8.last_in_compute=1"}},
         Layout{"recompute", axis("dp", "data") + "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n", {}},
         Layout{"offload",
                axis("dp", "data") + "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\nparameters = "
@@ -92,10 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& layout) { return std::string(layout.param.name); });
 
 TEST(Fp8Run, LossIsNearTheOneWithout) {
-  const auto loss = [](const std::string& products) {
-    return run_ranks(recipe_of("", {"precision.matmul=" + products}), 3).front()[2];
-  };
-  const double exact = loss("compute"), rounded = loss("fp8");
+  const auto loss = [](const Recipe& recipe) { return run_ranks(recipe, 3).front()[2]; };
+  const double exact = loss(recipe_without({})), rounded = loss(recipe_of("", {}));
   EXPECT_NE(rounded, exact);
   EXPECT_NEAR(rounded, exact, 0.01 * exact);
 }
@@ -103,7 +107,7 @@ TEST(Fp8Run, LossIsNearTheOneWithout) {
 void expect_resumes(const std::string& how) {
   const std::string out = (temporary_folder() / ("fp8-resume-" + how)).string();
   const std::vector<std::string> sets = {"precision.compute=bf16", "precision.state=fp32", "run.out=" + out,
-                                         "precision.activations=" + how};
+                                         "fp8.activations=" + how};
   const Recipe recipe = recipe_of(axis("dp", "data"), sets);
   std::vector<double> through, resumed;
   const auto steps = [](const Recipe& of, int before, int after, std::vector<double>* kept) {
@@ -123,8 +127,8 @@ void expect_resumes(const std::string& how) {
 }
 
 TEST(Fp8Run, ResumesWithTheSameBits) {
-  expect_resumes("compute");
-  expect_resumes("fp8");
+  expect_resumes("false");
+  expect_resumes("true");
 }
 
 // Of the products of a block, all but adapters'.
@@ -139,8 +143,7 @@ TEST(Fp8Run, ThePlanSaysWhichShareOfProducts) {
 }
 
 TEST(Fp8Run, FirstAndLastLayersStayInCompute) {
-  const std::vector<std::string> ends = {"model.layers=4", "precision.first_in_compute=1",
-                                         "precision.last_in_compute=2"};
+  const std::vector<std::string> ends = {"model.layers=4", "fp8.first_in_compute=1", "fp8.last_in_compute=2"};
   const auto assembly = [](const std::vector<std::string>& sets) {
     return Assembly(recipe_of("", sets), plugins());
   };
@@ -153,7 +156,7 @@ TEST(Fp8Run, FirstAndLastLayersStayInCompute) {
   };
   const double some = loss({ends[1], ends[2]});
   EXPECT_NE(some, loss({}));
-  EXPECT_NE(some, loss({"precision.matmul=compute"}));
+  EXPECT_NE(some, run_ranks(recipe_without({"model.layers=4"}), 2).front()[1]);
 }
 
 // Of a block of GPT: what both norms and the gelu give. What attention gives is read by its gradient too.
@@ -162,11 +165,11 @@ TEST(Fp8Run, SavedCodesChangeNoBit) {
                                          "model.ffn=512"};
   const auto with = [&](const std::string& how) {
     std::vector<std::string> sets = bf16;
-    sets.push_back("precision.activations=" + how);
+    sets.push_back("fp8.activations=" + how);
     return sets;
   };
   for (const std::string& layout : {std::string(), axis("tp", "tensor"), axis("pp", "pipeline")})
-    EXPECT_EQ(run_ranks(recipe_of(layout, with("fp8")), 3), run_ranks(recipe_of(layout, with("compute")), 3))
+    EXPECT_EQ(run_ranks(recipe_of(layout, with("true")), 3), run_ranks(recipe_of(layout, with("false")), 3))
         << layout;
 }
 
@@ -177,10 +180,10 @@ std::int64_t slot_bytes(const Assembly& assembly) {
 TEST(Fp8Run, SavedCodesArePlannedToTheByte) {
   const auto assembly = [](const std::string& text, const std::string& how) {
     return Assembly(recipe_of(text, {"precision.compute=bf16", "precision.state=fp32", "batch.micro=2",
-                                     "model.ffn=512", "precision.activations=" + how}),
+                                     "model.ffn=512", "fp8.activations=" + how}),
                     plugins());
   };
-  const Assembly codes = assembly("", "fp8"), numbers = assembly("", "compute");
+  const Assembly codes = assembly("", "true"), numbers = assembly("", "false");
   SavedInCodes all;
   std::int64_t layers = 0;
   for (Id id = 0; id < codes.program().segment_count(); ++id)
@@ -194,18 +197,18 @@ TEST(Fp8Run, SavedCodesArePlannedToTheByte) {
   EXPECT_EQ(all.bytes, rows * (widths + widths / 128));
   EXPECT_EQ(slot_bytes(numbers) - slot_bytes(codes), layers * (all.bytes_before - all.bytes));
   EXPECT_NE(codes.fingerprint(), numbers.fingerprint());
-  const std::string said = "saved       in codes: 3 of block (258.00 KiB a layer instead of 512.00 KiB)";
+  const std::string said = "saved       quantized: 3 of block (258.00 KiB a layer instead of 512.00 KiB)";
   EXPECT_NE(plan_text(codes, {}).find(said), std::string::npos) << plan_text(codes, {});
   const std::string adapters = "[[strategy]]\nplugin = 'lora'\nrank = 4\n";
-  EXPECT_EQ(slot_bytes(assembly(adapters, "fp8")), slot_bytes(assembly(adapters, "compute")));
+  EXPECT_EQ(slot_bytes(assembly(adapters, "true")), slot_bytes(assembly(adapters, "false")));
   const std::string full = "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n";
-  EXPECT_EQ(assembly(full, "fp8").fingerprint(), assembly(full, "compute").fingerprint());
+  EXPECT_EQ(assembly(full, "true").fingerprint(), assembly(full, "false").fingerprint());
 }
 
 TEST(Fp8Run, KeptWeightCodesChangeNoBit) {
   const auto with = [&](const std::string& text, const std::string& how) {
     return run_ranks(recipe_of(text, {"precision.compute=bf16", "precision.state=fp32", "model.ffn=512",
-                                      "precision.cache_weights=" + how}),
+                                      "fp8.cache_weights=" + how}),
                      3);
   };
   for (const std::string& layout : {std::string(), axis("tp", "tensor"), axis("pp", "pipeline"),
@@ -222,7 +225,7 @@ std::int64_t region_bytes(const Assembly& assembly, Region region) {
 TEST(Fp8Run, KeptWeightCodesArePlannedToTheByteAndMadeOnceAStep) {
   const auto assembly = [](const std::string& how) {
     return Assembly(recipe_of("", {"precision.compute=bf16", "precision.state=fp32", "model.ffn=512",
-                                   "precision.cache_weights=" + how}),
+                                   "fp8.cache_weights=" + how}),
                     plugins());
   };
   const Assembly codes = assembly("true"), without = assembly("false");

@@ -7,8 +7,7 @@
 namespace prun::test::gathered_codes_test {
 namespace {
 
-const std::string zero3 = "[[strategy]]\nplugin = 'zero'\nstage = 3\n",
-                  step_codes = "precision.cache_weights=true";
+const std::string zero3 = "[[strategy]]\nplugin = 'zero'\nstage = 3\n", step_codes = "fp8.cache_weights=true";
 const std::vector<std::string> trained_in = {"precision.compute=bf16", "precision.state=fp32"};
 
 std::string data(int ranks) {
@@ -51,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(
                     CodedLayout{"tensor_of_gpt", dp2tp2 + zero3, {}},
                     CodedLayout{"pipeline", dp2pp2 + zero3, {"model.layers=4"}},
                     CodedLayout{"recomputed", data(2) + recompute + zero3, {}},
-                    CodedLayout{"saved_in_codes", data(2) + zero3, {"precision.activations=fp8"}},
+                    CodedLayout{"saved_in_codes", data(2) + zero3, {"fp8.activations=true"}},
                     CodedLayout{"summed_once", data(2) + zero3 + "reduce = 'step'\n", {}},
                     CodedLayout{"sums_in_codes", data(2) + zero3, {"precision.reduce=int8"}},
                     CodedLayout{"frozen", data(2) + zero3 + frozen, {}},

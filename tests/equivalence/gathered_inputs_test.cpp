@@ -1,6 +1,6 @@
 // Inputs that ranks gather for products in fp8 alone travel in codes, where ranks share out sequences between
 // layers: bits are those of a gather of numbers.
-#include "program/gathered_inputs.hpp"
+#include "inspect/fp8.hpp"
 
 #include "inspect/report.hpp"
 #include "support/coded_runs.hpp"
@@ -8,7 +8,7 @@
 namespace prun::test::gathered_inputs_test {
 namespace {
 
-const std::string codes = "precision.all_gather_inputs=fp8";
+const std::string codes = "fp8.all_gather_inputs=true";
 
 std::string tensor(int ranks) {
   return "[mesh]\ntp = " + std::to_string(ranks) + "\n[[strategy]]\nplugin = 'tensor'\nsequence = true\n";
@@ -54,6 +54,9 @@ const std::string
         "[mesh]\npp = 2\ntp = 2\n[[strategy]]\nplugin = 'tensor'\nsequence = true\n"
         "[[strategy]]\nplugin = 'pipeline'\nschedule = 'zb-h1'\n",
     zero3 = "[[strategy]]\nplugin = 'zero'\nstage = 3\n",
+    with_cp =
+        "[mesh]\ncp = 2\ntp = 2\n[[strategy]]\nplugin = 'context'\n[[strategy]]\nplugin = 'tensor'\n"
+        "sequence = true\n",
     recompute = "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -61,12 +64,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(CodedLayout{"gpt", tensor(2), {}}, CodedLayout{"llama", tensor(2), llama},
                     CodedLayout{"short_chunks", tensor(2), {"model.seq=128"}},
                     CodedLayout{"pipeline", with_pp, {"model.layers=4"}},
+                    CodedLayout{"context", with_cp, {"model.seq=1024", "batch.global=2"}},
                     CodedLayout{"recomputed", tensor(2) + recompute, {}},
                     CodedLayout{"side_by_side", tensor(2), {"batch.interleave=2"}},
-                    CodedLayout{"saved_in_codes", tensor(2), {"precision.activations=fp8"}},
-                    CodedLayout{"codes_of_weights", tensor(2), {"precision.cache_weights=true"}},
-                    CodedLayout{
-                        "codes_of_gathered_weights", with_dp + zero3, {"precision.cache_weights=true"}}),
+                    CodedLayout{"saved_in_codes", tensor(2), {"fp8.activations=true"}},
+                    CodedLayout{"codes_of_weights", tensor(2), {"fp8.cache_weights=true"}},
+                    CodedLayout{"codes_of_gathered_weights", with_dp + zero3, {"fp8.cache_weights=true"}}),
     [](const auto& layout) { return std::string(layout.param.name); });
 
 // In all formats, since what is rounded once is a number of each.
@@ -111,7 +114,7 @@ TEST(GatheredInputCodesPlan, SaysHowManyGathersAreOfCodes) {
   EXPECT_EQ(all.gathers, 6);
   EXPECT_EQ(inputs_of(recipe_of(tensor(2), {codes, "model.seq=128"})).in_codes, 2);
   const std::string text = plan_text(Assembly(recipe_of(tensor(2), {codes}), plugins()), {});
-  EXPECT_NE(text.find("inputs      in codes: 4 of 6 gathers of activations of block\n"), std::string::npos)
+  EXPECT_NE(text.find("inputs      quantized: 4 of 6 gathers of activations of block\n"), std::string::npos)
       << text;
 }
 
@@ -130,11 +133,9 @@ TEST(GatheredInputCodesBytes, AreOneAndAScaleForEachBlock) {
 // ---------------------------------------------------------------- what cannot be
 
 TEST(GatheredInputCodesRefusals, SayWhatWhereAndWhatToDo) {
-  expect_refused(refusal(recipe_of(tensor(2), {codes, "precision.matmul=compute"})),
-                 "cannot apply precision.all_gather_inputs = \"fp8\": no products are in fp8");
-  for (const char* key : {"precision.first_in_compute", "precision.statistics_every"})
-    expect_refused(refusal(recipe_of(tensor(2), {codes, std::string(key) + "=1"})),
-                   "cannot combine " + std::string(key) + " with precision.all_gather_inputs");
+  for (const std::string key : {"first_in_compute", "statistics_every"})
+    expect_refused(refusal(recipe_of(tensor(2), {codes, "fp8." + key + "=1"})),
+                   "cannot combine " + key + " with all_gather_inputs");
 }
 
 }  // namespace

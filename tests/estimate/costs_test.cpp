@@ -313,8 +313,8 @@ TEST(CostModel, AnOpThatWasNotMeasuredIsEstimatedLikeOthers) {
 // What was measured or is known of products in bf16 says nothing of those in fp8.
 TEST(CostModel, ProductsInFp8HaveTheirOwn) {
   CostTable table;
-  const Estimated wide(
-      table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128", "precision.matmul=fp8"});
+  const Estimated wide(table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128",
+                               "strategy.0.plugin=fp8"});
   TableCostModel cost_model = wide.cost_model;
   const auto seconds_of_linear = [&] {
     return cost_model.kernel(wide.assembly.program(), wide.step("linear"));
@@ -348,7 +348,7 @@ TEST(CostModel, ProductsInFp8HaveTheirOwn) {
   EXPECT_DOUBLE_EQ(seconds_of_linear(), 0.25);
   EXPECT_EQ(kernel_name(linear, shape), "linear in fp8");
   const Estimated ends(table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128",
-                               "precision.matmul=fp8", "precision.first_in_compute=1"});
+                               "strategy.0.plugin=fp8", "strategy.0.first_in_compute=1"});
   TableCostModel of_half = ends.cost_model;
   EXPECT_DOUBLE_EQ(of_half.kernel(ends.assembly.program(), ends.step("linear")),
                    0.5 * 0.25 + 0.5 * (1e-6 + 1e-9 * cost.flops));

@@ -269,9 +269,10 @@ TEST_F(Gpu, WhatIsUsedUpIsNotOverwrittenWhileItIsRead) {
 TEST_F(Gpu, ProductsInFp8TrainAsTheCpus) {
   for (const char* model : {"model.plugin=llama model.ffn=256", "model.plugin=gpt"})
     for (const auto& [format, bound] : {std::pair("fp32", 2e-4), {"bf16", bf16_rounding}}) {
-      const std::string shape =
-          std::string(model) + " precision.matmul=fp8 precision.compute=" + format +
+      const std::string plain =
+          std::string(model) + " precision.compute=" + format +
           " model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=2 optimizer.lr=1e-6";
+      const std::string shape = plain + " strategy.0.plugin=fp8";
       const Trained cpu = train(shape, "", 4);
       try {
         const Trained gpu = train(shape + " device.plugin=cuda", "", 4);
@@ -280,7 +281,7 @@ TEST_F(Gpu, ProductsInFp8TrainAsTheCpus) {
         if (std::string_view(error.what()).find("are of Hopper") == std::string_view::npos) throw;
         GTEST_SKIP() << error.what();
       }
-      const Trained without = train(shape + " precision.matmul=compute", "", 4);
+      const Trained without = train(plain, "", 4);
       EXPECT_GT(largest_difference(without.losses, cpu.losses), 1e-6) << model << format;
     }
 }
@@ -289,10 +290,11 @@ TEST_F(Gpu, ProductsInFp8TrainAsTheCpus) {
 TEST_F(Gpu, SavedCodesChangeNoBit) {
   for (const char* model : {"model.plugin=llama model.ffn=256", "model.plugin=gpt"}) {
     const std::string shape = std::string(model) +
-                              " device.plugin=cuda precision.matmul=fp8 precision.compute=bf16 "
+                              " device.plugin=cuda strategy.0.plugin=fp8 precision.compute=bf16 "
                               "model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=2";
     try {
-      const Trained numbers = train(shape, "", 4), codes = train(shape + " precision.activations=fp8", "", 4);
+      const Trained numbers = train(shape, "", 4),
+                    codes = train(shape + " strategy.0.activations=true", "", 4);
       EXPECT_EQ(codes.losses, numbers.losses) << model;
     } catch (const Error& error) {
       if (std::string_view(error.what()).find("are of Hopper") == std::string_view::npos) throw;
@@ -304,14 +306,14 @@ TEST_F(Gpu, SavedCodesChangeNoBit) {
 // The codes are those that each product would make.
 TEST_F(Gpu, KeptWeightCodesChangeNoBit) {
   for (const char* model : {"model.plugin=llama model.ffn=256", "model.plugin=gpt"})
-    for (const char* more : {"", " precision.activations=fp8"}) {
+    for (const char* more : {"", " strategy.0.activations=true"}) {
       const std::string shape = std::string(model) +
-                                " device.plugin=cuda precision.matmul=fp8 precision.compute=bf16 "
+                                " device.plugin=cuda strategy.0.plugin=fp8 precision.compute=bf16 "
                                 "model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=1" +
                                 more;
       try {
         const Trained made = train(shape, "", 4),
-                      kept = train(shape + " precision.cache_weights=true", "", 4);
+                      kept = train(shape + " strategy.0.cache_weights=true", "", 4);
         EXPECT_EQ(kept.losses, made.losses) << model << more;
         EXPECT_EQ(kept.parameters, made.parameters) << model << more;
       } catch (const Error& error) {
@@ -324,8 +326,8 @@ TEST_F(Gpu, KeptWeightCodesChangeNoBit) {
 // Weights have the same bits on both in the first step; what flows differs by its rounding.
 TEST_F(Gpu, WhatFp8FlushesIsCountedAsOnTheCpu) {
   const std::string shape =
-      "model.plugin=llama model.ffn=256 precision.matmul=fp8 precision.compute=bf16 "
-      "precision.statistics_every=1 "
+      "model.plugin=llama model.ffn=256 strategy.0.plugin=fp8 precision.compute=bf16 "
+      "strategy.0.statistics_every=1 "
       "model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=2";
   try {
     const auto there = tallies_of(tiny_recipe(words(shape + " device.plugin=cuda")), 1, ""),
@@ -343,7 +345,7 @@ TEST_F(Gpu, WhatFp8FlushesIsCountedAsOnTheCpu) {
       }
     }
     const Trained counted = train(shape + " device.plugin=cuda", "", 4),
-                  without = train(shape + " device.plugin=cuda precision.statistics_every=0", "", 4);
+                  without = train(shape + " device.plugin=cuda strategy.0.statistics_every=0", "", 4);
     EXPECT_EQ(counted.losses, without.losses);
   } catch (const Error& error) {
     if (std::string_view(error.what()).find("are of Hopper") == std::string_view::npos) throw;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "placement/placement.hpp"
 #include "program/step.hpp"
 #include "prun/strategy.hpp"
@@ -154,6 +156,67 @@ TEST_F(Packing, HowAParameterIsTrainedIsSaidBeforeItsUpdateIsWritten) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("in phase 'model' only"), std::string::npos) << error.what();
   }
+}
+
+std::string said_by(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(Packing, AnAddedValueIsPlacedAsAnotherOne) {
+  const ProgramRef ref(&program_api(), program.get());
+  const Id op = block.operations(FunctionKind::forward).front(), x = program->op(op).operands[0];
+  const Dim codes[] = {{"batch", 4}, {"codes", 8}}, uncut[] = {{"codes", 8}};
+  const AddedValue described{.name = "x.codes", .like = x, .dims = {codes, 2}};
+  EXPECT_NE(said_by([&] { ref.add_value(described); }).find("nothing is placed before phase placed"),
+            std::string::npos);
+  place_on_mesh(*program);
+  const Id added = ref.add_value(described);
+  EXPECT_EQ(program->value(added).on(0), AxisPlacement::sharded("batch"));
+  EXPECT_EQ(program->local_elements(added), 4 / 2 * 8);
+  const std::string sentence = said_by([&] { ref.add_value({.name = "y", .like = x, .dims = {uncut, 1}}); });
+  EXPECT_NE(sentence.find("ranks have parts of it along dimension 'batch'"), std::string::npos) << sentence;
+  EXPECT_EQ(ref.shape(op).operand[0].dims[0].extent, 4);
+  EXPECT_EQ(ref.local_shape(op).operand[0].dims[0].extent, 2);
+}
+
+TEST_F(Packing, CodesThatAreGatheredAreDeclaredOnceAndInBytes) {
+  const ProgramRef ref(&program_api(), program.get());
+  place_on_mesh(*program);
+  const Id weight = program->op(block.operations(FunctionKind::forward)[1]).operands[1];
+  const Dim dims[] = {{"codes", 8}};
+  AddedValue codes{.name = "codes", .like = weight, .dtype = DType::f32, .dims = {dims, 1}};
+  EXPECT_NE(said_by([&] { ref.gather_as(weight, codes); }).find("they are no bytes"), std::string::npos);
+  codes.dtype = DType::u8;
+  ref.gather_as(weight, codes);
+  EXPECT_NE(said_by([&] { ref.gather_as(weight, codes); }).find("declared already"), std::string::npos);
+  program->set_writer("strategy.7");
+  EXPECT_NE(said_by([&] { ref.gather_as(weight, codes); }).find("declares codes; leave one out"),
+            std::string::npos);
+}
+
+TEST_F(Packing, QuantizedValuesAreCountedByOneStrategy) {
+  const ProgramRef ref(&program_api(), program.get());
+  const CountedValue values[] = {{"b", 2}, {"a", 1}};
+  QuantizationCounts counts{.name = "narrow", .values = {values, 2}, .every = 3, .bound = 0.5};
+  EXPECT_NE(said_by([&] { ref.count_quantized(counts); }).find("count them in phase placed"),
+            std::string::npos);
+  place_on_mesh(*program);
+  program->set_writer("strategy.1");
+  counts = ref.count_quantized(counts);
+  const QuantizationReport& report = program->requests().quantization.value();
+  EXPECT_EQ(report.asked_by, "strategy.1");
+  ASSERT_EQ(report.values.size(), 2u);
+  EXPECT_EQ(report.values[0].name, "a");
+  EXPECT_EQ(report.values[0].first, 2);
+  EXPECT_EQ(program->value(counts.counts).dims[0].extent, 3);
+  EXPECT_TRUE(program->value(counts.peaks).on(0).is_varying());
+  EXPECT_NE(said_by([&] { ref.count_quantized(counts); }).find("another strategy counts some"),
+            std::string::npos);
 }
 
 }  // namespace

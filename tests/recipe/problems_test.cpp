@@ -63,11 +63,36 @@ TEST(Problems, AKeyByAnOldNameIsRefusedWithTheNewOne) {
             "cannot read 'run.layout = \"said\"': it is called 'run.layout = \"recipe\"" + now);
   EXPECT_EQ(first_line("data.documents='apart'"),
             "cannot read 'data.documents = \"apart\"': it is called 'data.mask_documents = true" + now);
-  EXPECT_EQ(first_line("precision.weight_codes=product"),
-            "cannot read 'precision.weight_codes = \"product\"': it is called "
-            "'precision.cache_weights = false" +
-                now);
+  EXPECT_EQ(
+      first_line("precision.weight_codes=step"),
+      "cannot read 'precision.weight_codes = \"step\"': strategy 'fp8' has it now; add [[strategy]] plugin = "
+      "\"fp8\", with 'cache_weights = true', and leave it out here\n");
+  EXPECT_EQ(first_line("precision.matmul=fp8"),
+            "cannot read 'precision.matmul = \"fp8\"': strategy 'fp8' has it now; add [[strategy]] plugin = "
+            "\"fp8\", "
+            "and leave it out here\n");
+  EXPECT_EQ(first_line("precision.matmul=compute"),
+            "cannot read key 'precision.matmul': that is the default now, which a strategy may change; leave "
+            "it out\n");
   EXPECT_EQ(complaint(good_recipe, {"run.layout=recipe", "batch.order=breadth_first"}), "");
+}
+
+// A run in fp8 goes on as one; of another, nothing is left of the keys.
+TEST(Problems, WhatAStrategyHasNowIsStoredInItsSection) {
+  using recipe::StoredSettings;
+  EXPECT_EQ(recipe::stored_settings({{"precision.matmul", "\"fp8\""},
+                                     {"precision.saved", "\"fp8\""},
+                                     {"precision.cache_weights", "false"},
+                                     {"precision.count_every", "5"},
+                                     {"run.changed", "[]"},
+                                     {"strategy.0.plugin", "\"data\""}}),
+            (StoredSettings{{"run.allow_changed", "[]"},
+                            {"strategy.0.plugin", "\"data\""},
+                            {"strategy.1.plugin", "\"fp8\""},
+                            {"strategy.1.activations", "true"},
+                            {"strategy.1.statistics_every", "5"}}));
+  EXPECT_EQ(recipe::stored_settings({{"precision.products", "\"compute\""}, {"precision.count_every", "0"}}),
+            StoredSettings{});
 }
 
 TEST(Problems, AllAreReportedInSourceOrder) {

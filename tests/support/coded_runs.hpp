@@ -8,6 +8,7 @@
 #include <map>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "inspect/verify.hpp"
@@ -40,12 +41,23 @@ inline const std::vector<std::string> exact_and_poisoned = {"precision.compute=f
                                                             "device.pin=false", "device.threads=1",
                                                             "run.poison=true"};
 
+// Returns the section of strategy fp8 with those of the settings that are written "fp8.KEY=VALUE", and takes
+// these out.
+inline std::string section_of_fp8(std::vector<std::string>& sets) {
+  constexpr std::string_view own = "fp8.";
+  std::string section = "[[strategy]]\nplugin = 'fp8'\n";
+  for (const std::string& set : sets)
+    if (set.starts_with(own)) section += set.substr(own.size()) + "\n";
+  std::erase_if(sets, [&](const std::string& set) { return set.starts_with(own); });
+  return section;
+}
+
 // Returns a recipe with products in fp8, in widths of which two ranks of `tensor` have whole blocks each.
 inline Recipe recipe_in_fp8(const std::string& text, std::initializer_list<std::vector<std::string>> sets) {
-  std::vector<std::string> all = {"model.hidden=256", "model.heads=2", "model.ffn=256", "optimizer.clip=1",
-                                  "precision.matmul=fp8"};
+  std::vector<std::string> all = {"model.hidden=256", "model.heads=2", "model.ffn=256", "optimizer.clip=1"};
   for (const std::vector<std::string>& some : sets) all.insert(all.end(), some.begin(), some.end());
-  return tiny_recipe(all, text);
+  const std::string section = section_of_fp8(all);
+  return tiny_recipe(all, text + section);
 }
 
 // Expects it in the arithmetic that `verify` compares exactly in.

@@ -592,7 +592,7 @@ TEST_F(Checkpoint, KeysThatWereStoredByOldNamesAreThoseOfToday) {
   const fs::path checkpoint = at("step-00000002");
   edit_manifest(checkpoint, "\"data.mask_documents\":\"false\"", R"("data.documents":"\"joined\"")");
   edit_manifest(checkpoint, R"("batch.order":"\"depth_first\"")", R"("batch.order":"\"horizontal\"")");
-  edit_manifest(checkpoint, "\"precision.matmul\"", "\"precision.products\"");
+  edit_manifest(checkpoint, "\"precision.state\"", R"("precision.matmul":"\"compute\"","precision.state")");
   edit_manifest(checkpoint, "\"run.allow_changed\"", "\"run.changed\"");
   EXPECT_EQ(Training(out_, {resume()}).trainer.resume_notes().size(), 1u);
   edit_manifest(checkpoint, R"("data.documents":"\"joined\"")", R"("data.documents":"\"apart\"")");

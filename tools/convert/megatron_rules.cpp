@@ -23,7 +23,7 @@ constexpr const char* profiles = "prun plan, prun trace and prun report say wher
 constexpr const char* starts = "a checkpoint of prun: prun RECIPE --set run.resume=CKPT";
 constexpr const char* rendezvous = "ranks are started by prun, srun, mpirun or torchrun (docs/clusters.md)";
 constexpr const char* eight_bits =
-    "precision.matmul = \"fp8\" multiplies in e4m3, with a scale for each block of 128 (docs/precision.md)";
+    "strategy fp8 multiplies in e4m3, with a scale for each block of 128 (docs/precision.md)";
 constexpr const char* checkpoints =
     "checkpoints are whole, checked, written beside training, and go on in any layout";
 constexpr const char* experts = "the model has no experts";
@@ -114,8 +114,8 @@ constexpr std::array all_rules = {
     Rule{"exit-interval", "", refused, "run.steps says where a run ends"},
     Rule{"exit-signal-handler", "", without_effect, "a run that is told to stop saves"},
     // These are of number formats.
-    Rule{"fp8-recipe", "blockwise", carried, "precision.matmul", "fp8"},
-    Rule{"fp8*", "", refused, "precision.matmul = \"fp8\" rounds in blocks, as fp8-recipe blockwise does"},
+    Rule{"fp8-recipe", "blockwise", carried, "strategy.fp8."},
+    Rule{"fp8*", "", refused, "strategy fp8 rounds in blocks, as fp8-recipe blockwise does"},
     Rule{"first-last-layers-bf16", "", without_effect, "no products are in fp8"},
     Rule{"num-layers-at-start-in-bf16", "", without_effect, "no layers are left out of fp8"},
     Rule{"num-layers-at-end-in-bf16", "", without_effect, "no layers are left out of fp8"},
@@ -351,8 +351,8 @@ void convert_loss_scale(Transfer& transfer) {
 void convert_layers_in_bf16(Transfer& transfer) {
   if (!flag(transfer, "first-last-layers-bf16") || !transfer.is("fp8-recipe", "blockwise")) return;
   transfer.carried("first-last-layers-bf16");
-  transfer.take("num-layers-at-start-in-bf16", "precision.first_in_compute", "1");
-  transfer.take("num-layers-at-end-in-bf16", "precision.last_in_compute", "1");
+  transfer.take("num-layers-at-start-in-bf16", "strategy.fp8.first_in_compute", "1");
+  transfer.take("num-layers-at-end-in-bf16", "strategy.fp8.last_in_compute", "1");
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ constexpr const char* checkpoints =
     "checkpoints are whole, checked, written beside training, and go on in any layout";
 constexpr const char* planned = "the plan orders exchanges and computation";
 constexpr const char* eight_bits =
-    "precision.matmul = \"fp8\" multiplies in e4m3, with a scale for each block of 128 (docs/precision.md)";
+    "strategy fp8 multiplies in e4m3, with a scale for each block of 128 (docs/precision.md)";
 constexpr const char* choice = "the recipe computes again as little as makes the plan fit, mode = \"budget\"";
 
 constexpr std::array rules = {

@@ -12,12 +12,10 @@
 #include "base/text.hpp"
 #include "estimate/forecast.hpp"
 #include "estimate/number_text.hpp"
+#include "inspect/fp8.hpp"
 #include "inspect/plan_figures.hpp"
 #include "inspect/report_sections.hpp"
 #include "program/flops.hpp"
-#include "program/fp8_data.hpp"
-#include "program/fp8_products.hpp"
-#include "program/gathered_inputs.hpp"
 #include "program/recompute.hpp"
 #include "program/step_program.hpp"
 
@@ -166,53 +164,6 @@ std::string grid_text(const Mesh& mesh) {
     if (mesh.extent(axis) > 1)
       text += format("  %-20s ", mesh.name(axis).c_str()) + axis_text(mesh, axis) + "\n";
   return text;
-}
-
-// Says which values of all layers are kept in codes instead of as they are, on one rank and for one
-// microbatch.
-std::string saved_text(const Assembly& assembly) {
-  const Program& program = assembly.program();
-  if (assembly.recipe().text("precision.activations") == "compute") return "";
-  std::string text;
-  for (Id id = 0; id < program.segment_count(); ++id) {
-    const SavedInCodes saved = saved_in_codes(program, id);
-    if (saved.values == 0) continue;
-    text += format("%s%lld of %s (%s a layer instead of %s)", text.empty() ? "" : "; ",
-                   static_cast<long long>(saved.values), program.segment(id).name.c_str(),
-                   size_text(saved.bytes).c_str(), size_text(saved.bytes_before).c_str());
-  }
-  return "saved       in codes: " + (text.empty() ? "nothing" : text) + "\n";
-}
-
-// Says how many products of a layer multiply codes of weights that are kept, on one rank.
-std::string weight_codes_text(const Assembly& assembly) {
-  const Program& program = assembly.program();
-  if (!assembly.recipe().flag("precision.cache_weights")) return "";
-  std::string text;
-  for (Id id = 0; id < program.segment_count(); ++id) {
-    const WeightCodes codes = weight_codes(program, id);
-    if (codes.products == 0) continue;
-    text += format("%s%lld of %lld products of %s (%s a layer%s)", text.empty() ? "" : "; ",
-                   static_cast<long long>(codes.of_codes), static_cast<long long>(codes.products),
-                   program.segment(id).name.c_str(), size_text(codes.bytes).c_str(),
-                   codes.come_together ? ", as ranks gather them" : "");
-  }
-  return "weights     as codes for a step: " + text + "\n";
-}
-
-// Says how many gathers of activations a layer has, and how many of them are of codes.
-std::string gathered_inputs_text(const Assembly& assembly) {
-  const Program& program = assembly.program();
-  if (assembly.recipe().text("precision.all_gather_inputs") == "compute") return "";
-  std::string text;
-  for (Id id = 0; id < program.segment_count(); ++id) {
-    const GatheredInputs inputs = gathered_inputs(program, id);
-    if (inputs.in_codes == 0) continue;
-    text += format("%s%lld of %lld gathers of activations of %s", text.empty() ? "" : "; ",
-                   static_cast<long long>(inputs.in_codes), static_cast<long long>(inputs.gathers),
-                   program.segment(id).name.c_str());
-  }
-  return "inputs      in codes: " + (text.empty() ? "nothing" : text) + "\n";
 }
 
 std::string stages_text(const Assembly& assembly) {
@@ -374,11 +325,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   text += "model FLOPs " + count_text(flops) + " a step, " +
           count_text(flops / static_cast<double>(assembly.batch().tokens())) + " a token (6 N + " +
           attention_text(assembly.program()) + ")\n";
-  if (assembly.recipe().text("precision.matmul") != "compute")
-    text +=
-        format("products    %.1f %% of the FLOPs of layers' products in %s\n",
-               100 * share_in_fp8(assembly.program()), assembly.recipe().text("precision.matmul").c_str());
-  text += saved_text(assembly) + weight_codes_text(assembly) + gathered_inputs_text(assembly);
+  text += fp8_text(assembly.program());
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
   for (const std::string& said : assembly.program().requests().said_to_fit)
     text += "to fit      " + said + "\n";

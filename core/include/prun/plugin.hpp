@@ -88,10 +88,11 @@ inline constexpr std::uint64_t layout_hash = detail::hash_layout<
     OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi, OpExchange,
     SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, Sharded, FlatParameter, FlatBuffer, SavedShare,
     ParameterSpec, Lies, KeptState, AxisInfo, ProgramView, ProgramView::Value, ProgramView::Op, StepContext,
-    ProgramApi, OptionsApi, ModelContext, UpdateContext, Matrices, ParameterShape, StateSpec, DataInfo,
-    RunInfo, StepInfo, DeviceInfo, DeviceMeter, Launch, DeviceKernel, OpExample, ScheduleCall, ScheduleShape,
-    CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo, HostApi,
-    ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(detail::hash_text(detail::interface_methods));
+    AddedValue, CountedValue, QuantizationCounts, ProgramApi, OptionsApi, ModelContext, UpdateContext,
+    Matrices, ParameterShape, StateSpec, DataInfo, RunInfo, StepInfo, DeviceInfo, DeviceMeter, Launch,
+    DeviceKernel, OpExample, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds,
+    CommCounters, RankMemory, FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
+    detail::hash_text(detail::interface_methods));
 
 // The entry returns this; it is static and never freed. It grows at the end only.
 struct PluginDescriptor {

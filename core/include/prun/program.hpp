@@ -99,7 +99,11 @@ struct ValueInfo {
   bool frozen = false;
   bool decay = false;
   double lr_scale = 1;
-  Text name;  // the name lives as long as the program
+  Text name;           // the name lives as long as the program
+  Id gradient = none;  // accumulator of a trained parameter's gradient
+  bool part = false;   // a parameter: a part of one of the model's tensors, whose rest is in others
+  // A parameter of which ranks have shards, which they gather before each use.
+  bool gathered = false;
 };
 
 struct OpInfo {
@@ -130,6 +134,7 @@ struct ProgramView {
 // Describes the step that the program computes.
 struct StepContext {
   bool training = true;  // otherwise it evaluates or generates text
+  bool text = false;     // it generates text, position by position
   std::int64_t microbatches = 1;
   DType compute = DType::f32, master = DType::f32, moments = DType::f32, gradient = DType::f32,
         reduce = DType::f32;  // as [precision] says
@@ -140,6 +145,9 @@ struct StepContext {
   // Updates wait for the norm of all gradients, and take gradients as they are if it is within this limit;
   // infinite: the norm need only be finite. 0: updates wait for nothing, or always multiply by a factor.
   double norm_limit = 0;
+  // Positions of a chunk of a sequence, if ranks have chunks that are not in order; else 0. It is known
+  // behind phase `shard`.
+  std::int64_t sequence_chunk = 0;
 };
 
 struct SegmentInfo {
@@ -191,9 +199,10 @@ struct Sharded {
 struct FlatParameter {
   Id segment = none;
   Array<Id> members;
-  std::int64_t elements = 0;  // those of all ranks, padding included
-  Array<Text> axes;           // each of their ranks has a shard
-  AxisInfo ranks;             // the same, as one axis
+  Array<std::int64_t> offsets;  // where each member begins, in elements
+  std::int64_t elements = 0;    // those of all ranks, padding included
+  Array<Text> axes;             // each of their ranks has a shard
+  AxisInfo ranks;               // the same, as one axis
   // With a secondary copy, the ranks of `within` hold one among them, refreshed over the ranks of `across`;
   // `parameters` is then [across, elements / across]. Without one, the number of both is -1.
   AxisInfo within, across;
@@ -201,8 +210,10 @@ struct FlatParameter {
   Id gradients = none, own_gradients = none;  // none: the parameters are frozen
   // The rank's shard within `gradients`, if gradients are sharded and reduced in their own type.
   Id own_sum = none;
-  // If products read quantized parameters, `codes` are gathered instead; `renew` quantizes a rank's own.
+  // If a strategy declared codes of its members (ProgramApi::gather_as), `codes` are gathered instead. That
+  // strategy writes a rank's own in `renew`, and has ops read the members' codes.
   Id codes = none, own_codes = none;
+  Array<Id> member_codes;
   bool shards_gradients = false, shards_parameters = false;
   bool quantized =
       false;  // whether parameters or gradients travel in codes, where StepContext says that any do
@@ -223,8 +234,41 @@ struct FlatBuffer {
   Id like = none;  // the flat parameter's buffer whose dimensions it has, but for the elements
   DType dtype = DType::u8;
   std::int64_t elements = 0;
-  AxisInfo ranks = {};  // each of them has a shard; number -1: as `like`
+  AxisInfo ranks = {};      // each of them has a shard; number -1: as `like`
+  bool replicated = false;  // each rank has all of it, along one dimension
   BufferLifetime lifetime = BufferLifetime::function;
+};
+
+// Describes a value that ops of a strategy write. It is placed as another one: where that is sharded along a
+// dimension, this one has that dimension too.
+struct AddedValue {
+  Text name;
+  Id like = none;
+  DType dtype = DType::u8;
+  Array<Dim> dims;
+  // Ops of `gather` write it, and it is kept until the use that they run for. Otherwise it is an activation.
+  bool fetched = false;
+};
+
+// Names a value of a segment that is quantized, and says how many layers have one.
+struct CountedValue {
+  Text name;
+  std::int64_t layers = 1;
+};
+
+// Describes what ops of a strategy count of quantized values in one step of `every`. There is a row for each
+// layer of each value, in their order. The ops add to `counts` how many numbers are not zero, how many of
+// these become zero, and how many become subnormal; they raise `peaks` to the largest magnitude, the largest
+// exponent of a scale as fp32 has it, and 255 - the smallest. Ranks add theirs up, so that what several of
+// them have alike counts several times: prun reports shares, magnitudes and exponents, and warns once if the
+// share that becomes zero is larger than `bound`.
+struct QuantizationCounts {
+  Text name;  // begins the names of what the call adds: "fp8"
+  Array<CountedValue> values;
+  std::int64_t every = 1;
+  double bound = 1;
+  // The call fills these in: `on` is 0 in steps that do not count, the others are fp64 [rows, 3].
+  Id on = none, counts = none, peaks = none;
 };
 
 // Assigns to a place a share, in percent of the bytes, of the activations that a segment saves for backward.
@@ -378,8 +422,8 @@ struct ProgramApi {
   // Phase `model`: lets ops of all later segments read a result of a segment that does not repeat, in
   // addition to what each segment passes to the next: see Segment::carry.
   Status (*carry)(void* program, Id segment, Id value);
-  // Phase `collectives`: lists the flat parameters made by shard_state, segment by segment; the array is
-  // valid until the phase is over.
+  // Phase `collectives`: lists the flat parameters made by shard_state, segment by segment, for the strategy
+  // that called it and for one that called gather_as; the array is valid until the phase is over.
   Status (*flat_parameters)(void* program, Array<FlatParameter>* list);
   // Phase `collectives`: adds a buffer to those of a flat parameter.
   Status (*flat_buffer)(void* program, const FlatBuffer* described, Id* value);
@@ -413,6 +457,16 @@ struct ProgramApi {
   // gives what they write the shapes that follow. What the segment hands on, or carries, must have its old
   // shape again when the phase is over.
   Status (*replace_value)(void* program, Id value, Id by);
+  // Returns the shapes and attributes of an op as its rule sees them, results included: of whole values or,
+  // from phase `placed` on, of a rank's parts. The attributes are valid until the next edit.
+  Status (*shape)(void* program, Id op, bool local, OpShape* shape);
+  // From phase `placed` on: adds a value, for ops that write existing ones.
+  Status (*add_value)(void* program, const AddedValue* described, Id* value);
+  // Phase `state`: if ranks have shards of this parameter and gather it for each use, they gather these codes
+  // of it instead, in u8: see FlatParameter::codes.
+  Status (*gather_as)(void* program, Id parameter, const AddedValue* codes);
+  // Phase `placed`: counts what becomes of quantized values.
+  Status (*count_quantized)(void* program, QuantizationCounts* counts);
 };
 
 class Segment;
@@ -484,6 +538,20 @@ class ProgramRef {
   void periodic(std::int64_t every) const { raise(api_->periodic(program_, every)); }
   void evaluate_with(Id parameter, Id state) const { raise(api_->evaluate_with(program_, parameter, state)); }
   void replace_value(Id value, Id by) const { raise(api_->replace_value(program_, value, by)); }
+  OpShape shape(Id op) const { return shape(op, false); }
+  OpShape local_shape(Id op) const { return shape(op, true); }
+  Id add_value(const AddedValue& described) const {
+    Id value = none;
+    raise(api_->add_value(program_, &described, &value));
+    return value;
+  }
+  void gather_as(Id parameter, const AddedValue& codes) const {
+    raise(api_->gather_as(program_, parameter, &codes));
+  }
+  QuantizationCounts count_quantized(QuantizationCounts counts) const {
+    raise(api_->count_quantized(program_, &counts));
+    return counts;
+  }
   ProgramView view() const {
     ProgramView view;
     raise(api_->view(program_, &view));
@@ -566,6 +634,12 @@ class ProgramRef {
   void* handle() const { return program_; }
 
  private:
+  OpShape shape(Id op, bool local) const {
+    OpShape shape;
+    raise(api_->shape(program_, op, local, &shape));
+    return shape;
+  }
+
   const ProgramApi* api_;
   void* program_;
 };

@@ -13,9 +13,6 @@
 #include "plugin/traits.hpp"
 #include "program/averaged_optimizer.hpp"
 #include "program/delays.hpp"
-#include "program/fp8_data.hpp"
-#include "program/fp8_products.hpp"
-#include "program/gathered_inputs.hpp"
 #include "program/optimizers.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
@@ -237,22 +234,11 @@ WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
 }
 
 const ProgramWriter::Work ProgramWriter::works[] = {
-    &ProgramWriter::write_model,
-    Phase::model,
-    &ProgramWriter::settle_parameters,
-    &ProgramWriter::write_step,
-    Phase::shard,
-    Phase::partition,
-    &ProgramWriter::lay_out,
-    &ProgramWriter::round_products,
-    Phase::placed,
-    Phase::state,
-    &ProgramWriter::pack,
-    Phase::collectives,
-    Phase::memory,
-    &ProgramWriter::keep_codes,
-    &ProgramWriter::move_values,
-    Phase::order,
+    &ProgramWriter::write_model, Phase::model,       &ProgramWriter::settle_parameters,
+    &ProgramWriter::write_step,  Phase::shard,       Phase::partition,
+    &ProgramWriter::lay_out,     Phase::placed,      Phase::state,
+    &ProgramWriter::pack,        Phase::collectives, Phase::memory,
+    &ProgramWriter::move_values, Phase::order,
 };
 
 bool ProgramWriter::write_over_mesh() {
@@ -298,31 +284,6 @@ void ProgramWriter::pack() {
 
 void ProgramWriter::move_values() { derive_moves(*program_, move_rules()); }
 
-// Says whether products are in fp8: text is made position by position, of which there are too few for blocks.
-bool ProgramWriter::in_fp8() const {
-  return recipe_.text("precision.matmul") == "fp8" && !makes_text(purpose_);
-}
-
-void ProgramWriter::round_products() {
-  if (!in_fp8()) return;
-  multiply_in_fp8(*program_, {recipe_.integer("precision.first_in_compute"),
-                              recipe_.integer("precision.last_in_compute")});
-  if (purpose_ == Purpose::training && recipe_.integer("precision.statistics_every") > 0)
-    count_in_fp8(*program_);
-}
-
-void ProgramWriter::keep_codes() {
-  if (!in_fp8()) return;
-  if (recipe_.text("precision.all_gather_inputs") == "fp8") gather_inputs_in_codes(*program_);
-  if (recipe_.text("precision.activations") == "fp8") save_in_codes(*program_);
-  if (purpose_ != Purpose::training || !recipe_.flag("precision.cache_weights")) return;
-  if (delay() != Delay::nothing)
-    throw_error(ErrorCode::unsupported,
-                "cannot apply precision.cache_weights = true: the pipeline's schedule trains with weights of "
-                "several updates; leave precision.cache_weights out, or choose another schedule");
-  keep_weight_codes(*program_);
-}
-
 // Writes the model as its plugin knows it: for one rank that has all.
 void ProgramWriter::write_model() {
   pipeline_.reset();
@@ -334,10 +295,10 @@ void ProgramWriter::write_model() {
                 : mesh);
   program_->set_recipe_sizes(sizes_in(recipe_));
   const Precision& precision = program_->precision();
-  program_->set_step_context({purpose_ == Purpose::training, batch_.accumulate, precision.compute,
-                              precision.master, precision.moments, precision.gradient, precision.reduce,
-                              precision.gather_bits, precision.reduce_bits, precision.gather_fp8,
-                              norm_limit()});
+  program_->set_step_context({purpose_ == Purpose::training, makes_text(purpose_), batch_.accumulate,
+                              precision.compute, precision.master, precision.moments, precision.gradient,
+                              precision.reduce, precision.gather_bits, precision.reduce_bits,
+                              precision.gather_fp8, norm_limit()});
   program_->requests().planned_recompute = choice_.recompute;
   program_->requests().way_to_fit = choice_.way_to_fit;
   program_->requests().known_tiers = known_tiers(recipe_, plugins_);
@@ -523,7 +484,6 @@ Precision precision_of(const Recipe& recipe) {
   precision.gather_fp8 = recipe.text("precision.gather") == "fp8";
   precision.split = recipe.text("precision.master") == "split";
   precision.eight_bits = recipe.text("precision.moments") == "8bit";
-  precision.weight_codes = recipe.flag("precision.cache_weights");
   return precision;
 }
 

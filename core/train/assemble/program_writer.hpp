@@ -63,14 +63,11 @@ class ProgramWriter {
   // Returns false if the mesh must have an axis as two before the program is written.
   bool write_over_mesh();
   bool must_factor_axis() const;
-  bool in_fp8() const;
   void write_model();
   void settle_parameters();
   void write_step();
   void lay_out();
-  void round_products();
   void pack();
-  void keep_codes();
   void move_values();
   std::int64_t loss_groups() const;
   Delay delay() const;

@@ -141,59 +141,6 @@ bool keeps_wide_beside_fp16(const Recipe& recipe, const Precision& precision, Di
   return refuse("master", precision.master) && refuse("gradient", precision.gradient);
 }
 
-// Checks keys of fp8: those that spare products in fp8, or are for them, need some. The layers of a segment
-// keep the same.
-void check_fp8(const Recipe& recipe, Diagnostics& problems) {
-  const bool saves = recipe.text("precision.activations") == "fp8",
-             any = recipe.text("precision.matmul") == "fp8";
-  if (saves && !any)
-    problems.add(recipe.problem("precision.activations",
-                                "cannot apply precision.activations = \"fp8\": no products are in fp8; "
-                                "set precision.matmul = \"fp8\", or leave it out"));
-  const bool keeps = recipe.flag("precision.cache_weights");
-  if (keeps && !any)
-    problems.add(recipe.problem("precision.cache_weights",
-                                "cannot apply precision.cache_weights = true: no products are in fp8; "
-                                "set precision.matmul = \"fp8\", or leave it out"));
-  for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
-    if (recipe.integer(key) > 0 && keeps && any)
-      problems.add(recipe.problem(
-          key, detail::concat("cannot combine ", key,
-                              " with precision.cache_weights = true, "
-                              "which quantizes the weights of all layers; leave one of the two out")));
-  if (recipe.integer("precision.statistics_every") > 0 && !any)
-    problems.add(recipe.problem("precision.statistics_every",
-                                "cannot apply precision.statistics_every: no products are in fp8; "
-                                "set precision.matmul = \"fp8\", or leave it out"));
-  for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
-    if (recipe.integer(key) > 0 && saves && any)
-      problems.add(recipe.problem(
-          key, detail::concat("cannot combine ", key,
-                              " with precision.activations = \"fp8\", "
-                              "which quantizes what all layers save; leave one of the two out")));
-  for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
-    if (recipe.integer(key) > 0 && !any)
-      problems.add(recipe.problem(key, detail::concat("cannot apply ", key,
-                                                      ": no products are in fp8; set "
-                                                      "precision.matmul = \"fp8\", or leave it out")));
-}
-
-// Checks what is gathered for products in fp8: these alone may read it, in all layers.
-void check_gathered_inputs(const Recipe& recipe, Diagnostics& problems) {
-  if (recipe.text("precision.all_gather_inputs") != "fp8") return;
-  if (recipe.text("precision.matmul") != "fp8")
-    problems.add(recipe.problem("precision.all_gather_inputs",
-                                "cannot apply precision.all_gather_inputs = \"fp8\": no products are in fp8; "
-                                "set precision.matmul = \"fp8\", or leave it out"));
-  for (const char* key :
-       {"precision.first_in_compute", "precision.last_in_compute", "precision.statistics_every"})
-    if (recipe.integer(key) > 0)
-      problems.add(
-          recipe.problem(key, detail::concat("cannot combine ", key,
-                                             " with precision.all_gather_inputs = \"fp8\", "
-                                             "which gathers inputs quantized; leave one of the two out")));
-}
-
 void check_precision(const Recipe& recipe, Diagnostics& problems) {
   const Precision precision = precision_of(recipe);
   const std::string compute = name_of(precision.compute);
@@ -359,8 +306,6 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins, Purpose purpo
   check_evaluations(recipe, problems);
   check_name(recipe, problems);
   check_precision(recipe, problems);
-  check_fp8(recipe, problems);
-  check_gathered_inputs(recipe, problems);
   check_loss_scale(recipe, problems);
   check_strategies(recipe, plugins, problems);
   check_mesh(recipe, plugins, problems);

@@ -276,8 +276,10 @@ Manifest manifest_of(const JsonValue& json) {
   for (const JsonValue& text : json.at("arithmetic").as_array())
     manifest.arithmetic.push_back(text.as_string());
   manifest.choices = choices_in(json);
+  recipe::StoredSettings settings;
   for (const JsonMember& member : json.at("recipe").as_object().members())
-    manifest.recipe.push_back(recipe::stored_setting(member.name, member.value.as_string()));
+    settings.emplace_back(member.name, member.value.as_string());
+  manifest.recipe = recipe::stored_settings(settings);
   manifest.plugins = JsonWriter().value(json.at("plugins")).take();
   for (const JsonValue& file : json.at("files").as_array()) {
     if (file.at("name").as_string() != rank_file_name(manifest.files.size()))

@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// ------------------------------------------------------------------- fp8 counting
+// ------------------------------------------------------------------- quantization tallies
 
 constexpr std::string_view flushed_end = ".flushed.share";
 constexpr int bias = 127;  // of an exponent in fp32
@@ -20,17 +20,13 @@ double share_of(double part, double all) { return all > 0 ? part / all : 0; }
 
 }  // namespace
 
-Fp8Counting::Fp8Counting(const Program& program, const Recipe& recipe)
-    : staged_(staged_fp8_counts(program)),
-      factors_(staged_.on == none ? std::vector<CountedFactor>() : counted_factors(program)),
-      every_(std::max<std::int64_t>(1, recipe.integer("precision.statistics_every"))) {}
-
-std::vector<StepTally> Fp8Counting::tallies(const double* counts, const double* peaks) const {
+std::vector<StepTally> quantization_tallies(const QuantizationReport& report, const double* counts,
+                                            const double* peaks) {
   std::vector<StepTally> tallies;
-  for (const CountedFactor& factor : factors_) {
+  for (const QuantizationReport::Rows& value : report.values) {
     const auto add = [&](std::string_view what, auto of) {
-      StepTally tally{factor.name + std::string(what), factor.layers, {}};
-      for (std::int64_t row = factor.place; row < factor.place + factor.layers; ++row)
+      StepTally tally{value.name + std::string(what), value.layers, {}};
+      for (std::int64_t row = value.first; row < value.first + value.layers; ++row)
         tally.numbers.push_back(of(counts + 3 * row, peaks + 3 * row));
       tallies.push_back(std::move(tally));
     };
@@ -59,11 +55,12 @@ std::string FlushedWarning::text(std::int64_t step, const std::vector<StepTally>
   if (!worst || said_) return "";
   said_ = true;
   const std::string name = worst->name.substr(0, worst->name.size() - flushed_end.size());
-  return detail::concat(
-      "step ", step, ": of the numbers of '", name, "' in layer ", most_at, " that are not zero, ",
-      format("%.2g %%", 100 * most), " became zero in fp8, more than precision.underflow_warning = ", bound_,
-      " allows", beyond > 1 ? detail::concat(", as did those of other factors (", beyond - 1, ")") : "",
-      "; first_in_compute and last_in_compute keep such layers in compute, and a larger bound is silent");
+  return detail::concat("step ", step, ": of the numbers of '", name, "' in layer ", most_at,
+                        " that are not zero, ", format("%.2g %%", 100 * most),
+                        " became zero when they were quantized, more than the bound of [", asked_by_, "], ",
+                        bound_,
+                        beyond > 1 ? detail::concat(", as did those of other values (", beyond - 1, ")") : "",
+                        "; leave such layers unquantized, or raise the bound");
 }
 
 namespace {
@@ -107,8 +104,8 @@ void StepStaging::stage(std::int64_t number, const Progress& progress, std::int6
                step_seed(assembly_.recipe().integer("run.seed"), progress.step + unknown));
   if (values_.inv_sequences != none)
     write_scalar(number, values_.inv_sequences, 1 / static_cast<double>(batch.global));
-  if (fp8_.staged().on != none)
-    write_scalar(number, fp8_.staged().on, fp8_.counts_in(progress.step + unknown + 1));
+  if (quantization_)
+    write_scalar(number, quantization_->on, (progress.step + unknown + 1) % quantization_->every == 0);
   for (AxisId axis = 0; axis < values_.first.size(); ++axis)
     if (values_.first[axis] != none)
       write_scalar(number, values_.first[axis], assembly_.mesh().coordinate(assembly_.rank(), axis) == 0);
@@ -138,9 +135,9 @@ StepResult StepStaging::read(std::int64_t number, const Progress& progress) cons
   result.scale_spent = !result.kept && scaler_.is_spent(progress.loss_scale);
   for (const StagedValues::Tally& tally : values_.tallies)
     result.tallies.push_back(read_tally(number, tally));
-  if (fp8_.counts_in(progress.step + 1))
-    for (StepTally& tally :
-         fp8_.tallies(read_numbers(number, fp8_.staged().counts), read_numbers(number, fp8_.staged().peaks)))
+  if (quantization_ && (progress.step + 1) % quantization_->every == 0)
+    for (StepTally& tally : quantization_tallies(*quantization_, read_numbers(number, quantization_->counts),
+                                                 read_numbers(number, quantization_->peaks)))
       result.tallies.push_back(std::move(tally));
   if (values_.losses != none) {
     const double* const begin = read_numbers(number, values_.losses);

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "execute/plan_memory.hpp"
-#include "program/fp8_products.hpp"
 #include "program/step.hpp"
 #include "recipe/recipe.hpp"
 #include "train/assemble/assembly.hpp"
@@ -29,35 +29,26 @@ struct StepTally {
   bool bounds = false;  // numbers are, by layer, what was needed and what was planned for
 };
 
-// ------------------------------------------------------------------- fp8 counting
-// Turns what a step has counted of factors in fp8 (program/fp8_products.hpp) into tallies, and says where too
-// much of one has become zero.
+// ------------------------------------------------------------------- quantization tallies
+// Turns what a step has counted of quantized values into tallies, and says where too much of one has become
+// zero.
 
-class Fp8Counting {
- public:
-  Fp8Counting(const Program& program, const Recipe& recipe);
-
-  const StagedFp8Counts& staged() const { return staged_; }
-  bool counts_in(std::int64_t step) const { return staged_.on != none && step % every_ == 0; }
-  // Returns, by factor, shares of its numbers that are not zero: those that become zero ("...flushed.share")
-  // and those that become subnormal; the largest magnitude; and the largest and the smallest exponent of a
-  // scale, -127 and 128 of a layer that counts nothing.
-  std::vector<StepTally> tallies(const double* counts, const double* peaks) const;
-
- private:
-  const StagedFp8Counts staged_;
-  const std::vector<CountedFactor> factors_;
-  const std::int64_t every_;
-};
+// Returns, by value, shares of its numbers that are not zero: those that become zero ("...flushed.share") and
+// those that become subnormal; the largest magnitude; and the largest and the smallest exponent of a scale,
+// -127 and 128 of a layer that counts nothing.
+std::vector<StepTally> quantization_tallies(const QuantizationReport& report, const double* counts,
+                                            const double* peaks);
 
 // Words a warning, once in a run.
 class FlushedWarning {
  public:
-  explicit FlushedWarning(double bound) : bound_(bound) {}
+  // `asked_by` is the section of the strategy that counts.
+  FlushedWarning(std::string asked_by, double bound) : asked_by_(std::move(asked_by)), bound_(bound) {}
   // Returns nothing where no share is beyond the bound, or it was said before.
   std::string text(std::int64_t step, const std::vector<StepTally>& tallies);
 
  private:
+  const std::string asked_by_;
   const double bound_;
   bool said_ = false;
 };
@@ -103,7 +94,7 @@ class StepStaging {
         values_(staged_values(assembly.program())),
         rate_(assembly.recipe()),
         scaler_(assembly.recipe()),
-        fp8_(assembly.program(), assembly.recipe()),
+        quantization_(assembly.program().requests().quantization),
         stops_(!skips_non_finite(assembly.recipe())) {}
 
   // Returns where the samples of a step go.
@@ -131,7 +122,7 @@ class StepStaging {
   const StagedValues values_;
   const LearningRate rate_;
   const LossScaler scaler_;
-  const Fp8Counting fp8_;
+  const std::optional<QuantizationReport> quantization_;
   const bool stops_;  // whether a step that is not finite stops the run
 };
 

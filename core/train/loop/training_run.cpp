@@ -177,6 +177,11 @@ void ReportedSaves::report_saved() {
   in_place_(*path);
 }
 
+FlushedWarning flushed_warning(const Program& program) {
+  const std::optional<QuantizationReport>& report = program.requests().quantization;
+  return report ? FlushedWarning(report->asked_by, report->bound) : FlushedWarning("", 1);
+}
+
 class Run {
  public:
   Run(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command, Membership membership)
@@ -190,7 +195,7 @@ class Run {
         schedule_(recipe_, alone()),
         groups_(LossGroups::of(recipe_, plugins)),
         clipped_(recipe_.number("optimizer.clip")),
-        flushed_(recipe_.number("precision.underflow_warning")),
+        flushed_(flushed_warning(assembly.program())),
         save_timer_(assembly.rank() == 0 ? recipe_.number("run.save_minutes") : 0) {}
 
   int go() {

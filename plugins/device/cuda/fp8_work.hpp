@@ -131,7 +131,7 @@ inline Work fp8_product(Product product, std::int64_t rows, std::int64_t columns
     if (error.code() != ErrorCode::unsupported) throw;
     throw_error(ErrorCode::bad_input, error.what(),
                 ": products in blocks of fp8 are of Hopper (compute capability 9.0); leave "
-                "precision.matmul out");
+                "strategy fp8 out");
   }
 }
 

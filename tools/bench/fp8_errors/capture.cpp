@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "execute/binding.hpp"
-#include "program/fp8_data.hpp"
 
 namespace prun::fp8_errors {
 namespace {
@@ -82,7 +81,7 @@ class FactorProbe final : public Probe {
     const Op& op = assembly_.program().op(step.op);
     TrialOperand made;
     if (op.operands[i] == none || op.def->operands[i].optional) return made;
-    made.shape = shape_of_value(assembly_.program().value(op.operands[i]));
+    made.shape = assembly_.program().shape(op).operand[i];
     made.bytes.resize(static_cast<std::size_t>(made.shape.bytes()));
     if (op.access(i) != Access::read) return made;
     const std::byte* const from = memory_->at(assembly_.plan().resolve(call, step.operands[i].address, 0));
@@ -103,7 +102,7 @@ class FactorProbe final : public Probe {
 std::vector<Captured> capture(const Recipe& recipe, PluginHost& plugins, const AllNumbers& weights,
                               std::int64_t sequences) {
   const std::string count = std::to_string(sequences);
-  const Assembly assembly(compared(recipe, "", true)
+  const Assembly assembly(compared(recipe, plugins, "", true)
                               .with("device.plugin", "cpu")
                               .with("device.fuse", "false")
                               .with("batch.global", count)

@@ -70,14 +70,14 @@ Compared beside(const std::string& format, const Step& step, const Step& referen
 
 std::vector<Compared> compare_steps(const Recipe& recipe, PluginHost& plugins, const AllNumbers& weights) {
   const std::string own = recipe.text("precision.compute");
-  const Recipe fp32 = compared(recipe, "fp32", false);
+  const Recipe fp32 = compared(recipe, plugins, "fp32", false);
   const Step reference = step_of(fp32, plugins, weights);
   std::vector<Compared> steps = {beside("fp32", reference, reference)};
   const auto add = [&](const std::string& format, const Step& step) {
     steps.push_back(beside(format, step, reference));
   };
-  if (own != "fp32") add(own, step_of(compared(recipe, "", false), plugins, weights));
-  add("fp8", step_of(compared(recipe, "", true), plugins, weights));
+  if (own != "fp32") add(own, step_of(compared(recipe, plugins, "", false), plugins, weights));
+  add("fp8", step_of(compared(recipe, plugins, "", true), plugins, weights));
   add("other samples", step_of(fp32, plugins, weights, 1));
   return steps;
 }

@@ -1,8 +1,10 @@
 #include "tools/bench/fp8_errors/runs.hpp"
 
+#include <algorithm>
+
 #include "execute/plan_memory.hpp"
 #include "plugin_check/kernel_trial.hpp"
-#include "program/fp8_products.hpp"
+#include "search/laid_out.hpp"
 
 namespace prun::fp8_errors {
 namespace {
@@ -42,13 +44,42 @@ AllNumbers held(const Trainer& trainer, Kept kept) {
   return all;
 }
 
+// Returns the path of the recipe's section of strategy fp8, or of the one that it would have.
+std::string section_of_fp8(const Recipe& recipe, bool& there) {
+  const std::vector<RecipeSection> strategies = recipe.strategies();
+  const auto found = std::find_if(strategies.begin(), strategies.end(),
+                                  [](const RecipeSection& section) { return section.plugin() == "fp8"; });
+  there = found != strategies.end();
+  return "strategy." + std::to_string(found - strategies.begin());
+}
+
+// Returns the recipe with the strategy, and what of it changes no bit left out.
+Recipe in_fp8(const Recipe& recipe) {
+  bool there = false;
+  const std::string section = section_of_fp8(recipe, there);
+  if (!there) return recipe.with(section + ".plugin", "fp8");
+  return recipe.with(section + ".activations", "false")
+      .with(section + ".cache_weights", "false")
+      .with(section + ".all_gather_inputs", "false")
+      .with(section + ".statistics_every", "0");
+}
+
+Recipe without_fp8(const Recipe& recipe, PluginHost& plugins) {
+  bool there = false;
+  const std::string section = section_of_fp8(recipe, there);
+  if (!there) return recipe;
+  const std::string text = toml_without(recipe, section, [](const recipe::Entry&) { return std::string(); });
+  return Recipe::parse(text, "the recipe without fp8", {}, plugins.catalog());
+}
+
 }  // namespace
 
 void check_recipe(const Recipe& recipe, PluginHost& plugins) {
   if (mesh_of(recipe).world() != 1)
     throw_error(ErrorCode::bad_input, "the recipe has ", mesh_of(recipe).world(),
                 " ranks, and fp8_errors compares what one computes, which is what all of them do");
-  const Assembly assembly(compared(recipe, "", true), plugins);  // refuses it where there is no such product
+  const Assembly assembly(compared(recipe, plugins, "", true),
+                          plugins);  // refuses it where there is no such product
 }
 
 std::string layer_name(const Assembly& assembly, std::int32_t instance) {
@@ -57,23 +88,18 @@ std::string layer_name(const Assembly& assembly, std::int32_t instance) {
   return segment.repeat > 1 ? segment.name + "." + std::to_string(of.layer) : segment.name;
 }
 
-Recipe compared(const Recipe& recipe, const std::string& compute, bool fp8) {
-  Recipe made = recipe.with("precision.activations", "compute")
-                    .with("precision.cache_weights", "false")
-                    .with("precision.all_gather_inputs", "compute")
-                    .with("precision.statistics_every", "0")
+Recipe compared(const Recipe& recipe, PluginHost& plugins, const std::string& compute, bool fp8) {
+  Recipe made = (fp8 ? in_fp8(recipe) : without_fp8(recipe, plugins))
                     .with("precision.gradient", "fp32")
                     .with("precision.master", "state")
                     .with("run.keep_gradients", "true")
-                    .with("run.seed", std::to_string(recipe.integer("run.seed") + 1))
-                    .with("precision.matmul", fp8 ? "fp8" : "compute");
+                    .with("run.seed", std::to_string(recipe.integer("run.seed") + 1));
   if (!compute.empty()) made = made.with("precision.compute", compute);
-  if (!fp8) made = made.with("precision.first_in_compute", "0").with("precision.last_in_compute", "0");
   return made;
 }
 
 Trained train(const Recipe& recipe, PluginHost& plugins, std::int64_t steps) {
-  const Recipe plain = compared(recipe, "", false)
+  const Recipe plain = compared(recipe, plugins, "", false)
                            .with("run.seed", std::to_string(recipe.integer("run.seed")))
                            .with("run.steps", std::to_string(steps));
   const Assembly assembly(plain, plugins);

@@ -42,7 +42,7 @@ void put_weights(Trainer& trainer, const AllNumbers& weights);
 
 // Returns the recipe for steps that are compared: samples that training has not begun with, gradients in
 // fp32, and what changes no bit of a step left out. `compute` is "" for the recipe's own.
-Recipe compared(const Recipe& recipe, const std::string& compute, bool fp8);
+Recipe compared(const Recipe& recipe, PluginHost& plugins, const std::string& compute, bool fp8);
 
 // Takes a step; `later` steps on other samples come before it, all from the same weights.
 Step step_of(const Recipe& recipe, PluginHost& plugins, const AllNumbers& weights, int later = 0);
