@@ -1,6 +1,7 @@
 // This is the plugin's side of Program: every call is guarded, and nothing is thrown across the ABI.
 #include <algorithm>
 
+#include "program/flops.hpp"
 #include "program/passes.hpp"
 #include "program/recompute.hpp"
 #include "program/step.hpp"
@@ -295,6 +296,13 @@ Status evaluate_with(void* p, Id parameter, Id state) {
 Status replace_value(void* p, Id value, Id by) {
   return guard([&] { of(p).replace_value(value, by); });
 }
+Status layer_flops(void* p, Array<double>* flops) {
+  return guard([&] {
+    std::vector<double>& shown = of(p).shown_program().layer_flops;
+    shown = chain_flops(of(p));
+    *flops = {shown.data(), shown.size()};
+  });
+}
 Status step_context(void* p, StepContext* context) {
   return guard([&] {
     *context = of(p).step_context();
@@ -460,7 +468,8 @@ constexpr ProgramApi api{sizeof(ProgramApi),
                          shape,
                          add_value,
                          gather_as,
-                         count_quantized};
+                         count_quantized,
+                         layer_flops};
 
 }  // namespace
 

@@ -1,7 +1,9 @@
 #include "program/flops.hpp"
 
 namespace prun {
+namespace {
 
+// Returns the FLOPs of one repetition of a segment.
 double segment_flops(const Program& program, Id segment) {
   double flops = 0;
   for (Id id : program.segment(segment).ops(FunctionKind::forward)) {
@@ -12,10 +14,20 @@ double segment_flops(const Program& program, Id segment) {
   return flops;
 }
 
+}  // namespace
+
 double model_flops(const Program& program) {
   double flops = 0;
   for (Id id = 0; id < program.segment_count(); ++id)
     flops += segment_flops(program, id) * static_cast<double>(program.segment(id).repeat);
+  return flops;
+}
+
+std::vector<double> chain_flops(const Program& program) {
+  std::vector<double> flops;
+  for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
+    flops.insert(flops.end(), static_cast<std::size_t>(program.segment(segment).repeat),
+                 segment_flops(program, segment));
   return flops;
 }
 

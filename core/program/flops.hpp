@@ -7,7 +7,7 @@ namespace prun {
 
 // Returns the model FLOPs of one step's forward and backward, without recomputation: three times forward's.
 double model_flops(const Program& program);
-// Returns the same for one repetition of a segment.
-double segment_flops(const Program& program, Id segment);
+// Returns those of one microbatch for each layer of the chain, embedding and head counted.
+std::vector<double> chain_flops(const Program& program);
 
 }  // namespace prun

@@ -37,7 +37,7 @@ struct PipelineRequest {
   AxisId axis = 0;
   std::string schedule;
   std::int32_t chunks = 1;
-  std::vector<std::int64_t> layers;  // instances of each stage; empty: cut by cost
+  std::vector<std::int64_t> layers;  // instances of each stage
 };
 
 // Holds what the recipe and plugins say of tiers, for strategies that read it.

@@ -278,6 +278,7 @@ struct ShownProgram {
   std::vector<ProgramView::Value> values;
   std::vector<ProgramView::Op> ops;
   std::vector<Lies> lies;
+  std::vector<double> layer_flops;  // of layer_flops, not of view
 };
 
 // Holds what strategies are shown in phase `collectives`, with the arrays behind it.

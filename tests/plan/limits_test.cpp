@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "estimate/simulate.hpp"
-#include "plan/pipeline/lay_out_pipeline.hpp"
+#include "plugins/strategy/pipeline/cut_evenly.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test::limits_test {
@@ -30,8 +30,7 @@ TEST(Limits, AMillionRanksAreSimulated) {
 // As long as a chain may be: in the square of its length each it would take minutes.
 TEST(Limits, AHundredStagesAreCutFromTwentyThousandLayers) {
   const std::vector<double> costs(20'000, 1.0);
-  const std::vector<Stage> stages = cut_evenly(costs, 100);
-  for (const Stage& stage : stages) EXPECT_EQ(stage.last - stage.first, 200);
+  for (const std::int64_t layers : cut_evenly(costs, 100)) EXPECT_EQ(layers, 200);
 }
 
 }  // namespace

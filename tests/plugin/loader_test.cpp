@@ -98,7 +98,7 @@ TEST_F(Loader, ChecksTheKindOfTheInterface) {
 TEST_F(Loader, RefusesByTheNoteBeforeAnyCodeRuns) {
   const std::string epoch = load_error("libprun_model_wrong_epoch.so");
   EXPECT_TRUE(holds(epoch, folder_.path().string() + "/libprun_model_wrong_epoch.so' cannot be used: "));
-  EXPECT_TRUE(holds(epoch, "built for epoch 1 (SDK 0.9.9), this prun has 10 (SDK 0.2.0); rebuild it"));
+  EXPECT_TRUE(holds(epoch, "built for epoch 1 (SDK 0.9.9), this prun has 10 (SDK 0.3.0); rebuild it"));
   EXPECT_TRUE(holds(load_error("libprun_model_wrong_layout.so"), "interface layout 0123456789abcdef"));
   EXPECT_TRUE(holds(load_error("libprun_model_wrong_abi.so"), "ABI linux-x86_64-other"));
   EXPECT_TRUE(holds(load_error("libprun_model_no_note.so"), "has no PRUN note"));

@@ -130,7 +130,7 @@ TEST(NoteText, NamesWhatIsDamaged) {
 
 TEST(Compatibility, NamesBothSides) {
   const std::string epoch = incompatibility(read_note(fixtures() / "libprun_model_wrong_epoch.so"));
-  EXPECT_TRUE(holds(epoch, "epoch 1 (SDK 0.9.9), this prun has 10 (SDK 0.2.0)"));
+  EXPECT_TRUE(holds(epoch, "epoch 1 (SDK 0.9.9), this prun has 10 (SDK 0.3.0)"));
   EXPECT_TRUE(holds(epoch, "rebuild it against this prun's SDK"));
   const std::string abi = incompatibility(read_note(fixtures() / "libprun_model_wrong_abi.so"));
   EXPECT_TRUE(holds(abi, "ABI linux-x86_64-other"));

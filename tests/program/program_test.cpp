@@ -3,10 +3,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <regex>
 #include <sstream>
 
 #include "placement/check_edits.hpp"
+#include "program/flops.hpp"
 #include "program/passes.hpp"
 #include "program/update.hpp"
 #include "prun/lowering.hpp"
@@ -386,6 +388,17 @@ TEST(Program, StatesHaveNamesOfTheirOwn) {
   EXPECT_NE(said_of({"m", "m"}).find("each parameter has one already"), std::string::npos);
   for (const char* wrong : {"", "../m", "a b"})
     EXPECT_NE(said_of({wrong}).find("names are of letters, digits and _"), std::string::npos) << wrong;
+}
+
+TEST(Program, ListsTheCostOfEachLayer) {
+  const Assembly assembly(tiny_recipe({"model.layers=3"}), plugins());
+  Program program = assembly.unlowered();
+  const std::vector<double> flops = ProgramRef(&program_api(), &program).layer_flops();
+  ASSERT_EQ(flops.size(), 5u) << "embedding, three layers, head";
+  EXPECT_GT(flops[1], 0);
+  EXPECT_EQ(flops[1], flops[2]);
+  EXPECT_EQ(flops[1], flops[3]);
+  EXPECT_DOUBLE_EQ(std::accumulate(flops.begin(), flops.end(), 0.0), model_flops(program));
 }
 
 TEST(Program, AValueThatNobodyCanCountIsRefused) {

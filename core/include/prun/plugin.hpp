@@ -28,7 +28,7 @@ namespace prun {
 
 // The epoch is the ABI version: it grows with every change of an interface in these headers.
 inline constexpr std::uint32_t plugin_epoch = 10;
-inline constexpr std::string_view sdk_version = "0.2.0";
+inline constexpr std::string_view sdk_version = "0.3.0";
 
 #if defined(__x86_64__)
 #define PRUN_ARCHITECTURE "x86_64"

@@ -362,7 +362,7 @@ struct ProgramApi {
   Status (*recompute)(void* program, Id segment, RecomputeMode mode, Array<Text> kinds);
   // Phase `partition`: splits the layer sequence into pipeline stages, `chunks` for each rank of an axis,
   // which run in the order of a schedule plugin. `layers` gives the number of layers of each stage, first to
-  // last; if it is empty, the split minimizes the cost of the costliest stage.
+  // last, with embedding and head counted; on an axis of one rank it may be empty.
   Status (*pipeline)(void* program, Text axis, Text schedule, std::int32_t chunks,
                      Array<std::int64_t> layers);
   // Replaces an op by another one on existing values: `operands` are all, in the order of its definition. No
@@ -467,6 +467,9 @@ struct ProgramApi {
   Status (*gather_as)(void* program, Id parameter, const AddedValue* codes);
   // Phase `placed`: counts what becomes of quantized values.
   Status (*count_quantized)(void* program, QuantizationCounts* counts);
+  // From phase `shard` on: lists what `pipeline` counts as layers, embedding and head too, by the FLOPs of
+  // forward and backward of one microbatch; the array is valid until the next call.
+  Status (*layer_flops)(void* program, Array<double>* flops);
 };
 
 class Segment;
@@ -551,6 +554,11 @@ class ProgramRef {
   QuantizationCounts count_quantized(QuantizationCounts counts) const {
     raise(api_->count_quantized(program_, &counts));
     return counts;
+  }
+  std::vector<double> layer_flops() const {
+    Array<double> flops;
+    raise(api_->layer_flops(program_, &flops));
+    return {flops.begin(), flops.end()};
   }
   ProgramView view() const {
     ProgramView view;

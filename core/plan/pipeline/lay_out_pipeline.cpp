@@ -1,7 +1,6 @@
 #include "plan/pipeline/lay_out_pipeline.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <set>
 
@@ -9,68 +8,11 @@
 #include "ops/base_ops.hpp"
 #include "plan/launch_limit.hpp"
 #include "plan/work.hpp"
-#include "program/flops.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
 
 // ------------------------------------------------------------------- stages
-
-std::vector<double> chain_costs(const Program& program) {
-  std::vector<double> costs;
-  for (const Instance& instance : chain_of(program))
-    costs.push_back(instance.layer > 0 ? costs.back() : segment_flops(program, instance.segment));
-  return costs;
-}
-
-// ---------------------------------------------------------------- cutting
-
-namespace {
-
-// Best division of the first instances into a number of stages: smaller is better.
-struct Cut {
-  double largest = 0, squares = 0;
-  std::int32_t begin = -1;  // first instance of its last stage
-
-  bool better_than(const Cut& other) const {
-    return largest != other.largest ? largest < other.largest : squares < other.squares;
-  }
-};
-
-}  // namespace
-
-Numbered<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages) {
-  const auto count = narrow<std::int32_t>(costs.size());
-  if (count < stages)
-    throw_error(ErrorCode::bad_input, "cannot split ", count, " layers, embedding and head counted, into ",
-                stages, " stages: these need at least one each; take fewer ranks or chunks, or more layers");
-  std::vector<double> sums(costs.size() + 1, 0);
-  std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
-  const auto none_yet = Cut{std::numeric_limits<double>::infinity(), 0, -1};
-  // best[k][n] divides the first n instances into k stages.
-  std::vector<Numbered<Cut>> best(static_cast<std::size_t>(stages) + 1,
-                                  std::vector<Cut>(costs.size() + 1, none_yet));
-  best[0][0] = {};
-  for (std::size_t k = 1; k <= static_cast<std::size_t>(stages); ++k)
-    for (std::size_t n = k; n <= costs.size(); ++n)
-      // The last stage grows as `begin` falls: once it exceeds the best cost, stop.
-      for (std::size_t begin = k == 1 ? 1 : n; begin-- > k - 1;) {
-        const Cut& before = best[k - 1][begin];
-        const double cost = sums[n] - sums[begin];
-        if (best[k][n].begin >= 0 && cost > best[k][n].largest) break;
-        const Cut cut{std::max(before.largest, cost), before.squares + cost * cost,
-                      static_cast<std::int32_t>(begin)};
-        if (best[k][n].begin < 0 || !best[k][n].better_than(cut)) best[k][n] = cut;
-      }
-  Numbered<Stage> cuts(stages);
-  std::int32_t end = count;
-  for (std::size_t k = cuts.size(); k > 0; --k) {
-    const std::int32_t begin = best[k][end].begin;
-    cuts[k - 1] = {begin, end};
-    end = begin;
-  }
-  return cuts;
-}
 
 std::vector<Stage> cut_as_requested(std::span<const std::int64_t> counts, std::int64_t instances,
                                     std::int64_t stages) {
@@ -321,11 +263,8 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedu
   ScheduleAnswer answer = ask(asked.schedule, pipeline_shape(program, asked, microbatches));
   layout.order = std::move(answer.order);
   layout.split = answer.split;
-  const std::vector<double> costs = chain_costs(program);
-  const std::int64_t stages = ranks * asked.chunks;
-  layout.stages = asked.layers.empty()
-                      ? cut_evenly(costs, stages)
-                      : cut_as_requested(asked.layers, static_cast<std::int64_t>(costs.size()), stages);
+  layout.stages = cut_as_requested(asked.layers, static_cast<std::int64_t>(chain_of(program).size()),
+                                   ranks * asked.chunks);
   untie_across_ranks(program, layout, optimizers);
   if (layout.split) split_backward(program);
   return layout;

@@ -1,4 +1,4 @@
-// Turns a pipeline request into a layout: divides the layers into stages, asks the schedule plugin for the
+// Turns a pipeline request into a layout: takes the stages as requested, asks the schedule plugin for the
 // order, and adapts the program. Example: GPT of 4 layers on `pp = 2`: stage 0 has embedding and layers 0 and
 // 1, stage 1 layers 2 and 3 and the head. A tied table becomes two copies, whose gradients are summed between
 // the two ranks.
@@ -17,11 +17,6 @@
 namespace prun {
 
 // ------------------------------------------------------------------- stages
-// Stages of a pipeline: consecutive layers, divided so that the most expensive stage costs least. Example:
-// costs 1, 4, 4, 4, 4, 3 (embedding, layers, head) in two stages: 1+4+4 and 4+4+3.
-
-// Returns the cost of one microbatch by instance, forward and backward.
-std::vector<double> chain_costs(const Program& program);
 
 // Instances [first, last).
 struct Stage {
@@ -29,11 +24,8 @@ struct Stage {
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
-// Minimizes the most expensive stage and, among equal divisions, takes one of the most even. Throws bad_input
-// if there are fewer instances than stages.
-Numbered<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages);
-
-// Takes the numbers of instances from the recipe. Throws bad_input if their number or sum is wrong.
+// Takes the numbers of instances that the strategy requests. Throws bad_input if their number or sum is
+// wrong.
 std::vector<Stage> cut_as_requested(std::span<const std::int64_t> counts, std::int64_t instances,
                                     std::int64_t stages);
 
@@ -64,7 +56,7 @@ using AskSchedule = std::function<ScheduleAnswer(const std::string& schedule, co
 // Returns what the schedule is asked about.
 ScheduleShape pipeline_shape(const Program& program, const PipelineRequest& asked, std::int64_t microbatches);
 
-// Asks the schedule, divides the layers, and adapts the program: separate functions for weight gradients if
+// Asks the schedule, checks the stages, and adapts the program: separate functions for weight gradients if
 // the schedule wants them, a copy of each parameter on two ranks. Returns nothing without a request, or on an
 // axis of one rank. Runs before placement.
 std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedule& ask,

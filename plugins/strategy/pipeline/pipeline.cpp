@@ -3,6 +3,7 @@
 // from the cut.
 #include <cmath>
 
+#include "cut_evenly.hpp"
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -16,7 +17,12 @@ class Pipeline final : public Strategy {
         chunks_(static_cast<std::int32_t>(options.integer("chunks"))) {
     for (const double count : options.numbers("layers")) layers_.push_back(std::llround(count));
   }
-  void apply(Phase, ProgramRef program) override { program.pipeline(axis_, schedule_, chunks_, layers_); }
+  void apply(Phase, ProgramRef program) override {
+    const std::int64_t ranks = program.axis(axis_).extent;
+    const bool by_cost = layers_.empty() && ranks > 1;
+    program.pipeline(axis_, schedule_, chunks_,
+                     by_cost ? cut_evenly(program.layer_flops(), ranks * chunks_) : layers_);
+  }
 
  private:
   std::string axis_, schedule_;

@@ -1,7 +1,7 @@
 # From a clone, which is the source:
 #   spack repo add tools/packaging/spack_repo/prun
-#   spack dev-build prun@0.2.0                           # for CPUs
-#   spack dev-build prun@0.2.0 +cuda cuda_arch=80,90a    # and for these GPUs
+#   spack dev-build prun@0.3.0                           # for CPUs
+#   spack dev-build prun@0.3.0 +cuda cuda_arch=80,90a    # and for these GPUs
 from spack_repo.builtin.build_systems.cmake import CMakePackage
 from spack_repo.builtin.build_systems.cuda import CudaPackage
 
@@ -14,7 +14,7 @@ class Prun(CMakePackage, CudaPackage):
 
     license("Apache-2.0")
 
-    version("0.2.0")
+    version("0.3.0")
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
