@@ -16,7 +16,6 @@ inline constexpr const char* all_reduce_update = "all_reduce_update";
 inline constexpr const char* all_to_all = "all_to_all";
 inline constexpr const char* as_context = "as_context";
 inline constexpr const char* as_seq = "as_seq";
-inline constexpr const char* average_weights = "average_weights";
 inline constexpr const char* blank = "blank";
 inline constexpr const char* block = "block";
 inline constexpr const char* cast = "cast";

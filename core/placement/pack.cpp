@@ -414,7 +414,7 @@ class Packer {
     context.states = {bucket.states.data(), bucket.states.size()};
     context.scales = {bucket.scales.data(), bucket.scales.size()};
     const NamedOptimizer& optimizer = packing_.optimizer_of(program_.value(bucket.parameters.front()));
-    raise(optimizer.plugin->update(&program_api(), &program_, bucket.segment, context));
+    write_update(program_, bucket.segment, optimizer, context);
   }
 
   using Sums = std::set<std::pair<Id, AxisId>>;

@@ -296,6 +296,28 @@ Status evaluate_with(void* p, Id parameter, Id state) {
 Status replace_value(void* p, Id value, Id by) {
   return guard([&] { of(p).replace_value(value, by); });
 }
+// Refuses an op with other operands: those that write_update() gives it.
+void check_updates_state(const OpDef& def) {
+  constexpr bool changed[] = {false, false, true, false, false};
+  bool fits = def.operand_count == std::size(changed) && def.operands[1].optional;
+  for (std::size_t i = 0; fits && i < std::size(changed); ++i)
+    fits = def.operands[i].access == (changed[i] ? Access::update : Access::read);
+  if (!fits)
+    throw_error(ErrorCode::bad_input, "cannot change a state by op '", def.kind,
+                "': its operands must be a parameter, optional master weights, the state, which it updates, "
+                "the number of the update, and 0 if that must be skipped");
+}
+
+Status optimizer_state(void* p, const UpdatedState* state) {
+  return guard([&] {
+    const std::vector<Id> all = of(p).parameters();
+    if (std::any_of(all.begin(), all.end(), [&](Id id) { return of(p).value(id).gradient != none; }))
+      throw_error(ErrorCode::bad_input, "cannot add optimizer state '", state->name.view(),
+                  "': updates are written by now; ask for it in phase model");
+    check_updates_state(of(p).registry().find(state->op.view()));
+    of(p).requests().keep_state(*state, of(p).writer());
+  });
+}
 Status layer_flops(void* p, Array<double>* flops) {
   return guard([&] {
     std::vector<double>& shown = of(p).shown_program().layer_flops;
@@ -469,7 +491,8 @@ constexpr ProgramApi api{sizeof(ProgramApi),
                          add_value,
                          gather_as,
                          count_quantized,
-                         layer_flops};
+                         layer_flops,
+                         optimizer_state};
 
 }  // namespace
 

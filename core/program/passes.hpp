@@ -62,6 +62,10 @@ std::string name_of_before(std::int64_t updates);
 // Returns what the update of a parameter gets beside the values that are its own.
 UpdateContext update_context(Program& program, Id parameter);
 
+// Appends the update of a parameter, or of a flat one: the optimizer's, and behind it that of the state which
+// a strategy has asked for, the last of the context's states.
+void write_update(Program& program, Id segment, const NamedOptimizer& optimizer, UpdateContext context);
+
 // Gives `user`, a segment that uses a parameter of another one, a copy of it of its own: the same start, the
 // same updates, edited as those of the parameter are, and the two gradients summed (function tie) over two
 // ranks of `axis`. Its norm counts once. It runs after add_update, before placement.

@@ -69,6 +69,17 @@ void Requests::lay_pipeline(const Mesh& mesh, std::string_view axis, std::string
   pipeline = PipelineRequest{found, std::string(schedule), chunks, std::move(layers)};
 }
 
+void Requests::keep_state(const UpdatedState& state, const std::string& asked_by) {
+  if (optimizer_state)
+    throw_error(ErrorCode::unsupported, "cannot keep state '", state.name.view(), "' of each parameter: [",
+                optimizer_state->asked_by, "] keeps '", optimizer_state->name,
+                "', and there can be one; leave one of them out");
+  StateRequest request{
+      std::string(state.name.view()), std::string(state.op.view()), {}, state.evaluated, asked_by};
+  for (const AttrValue& attr : state.attrs) request.attrs.emplace_back(attr.name, attr.value);
+  optimizer_state = std::move(request);
+}
+
 std::int32_t Requests::add_device(std::string_view plugin) {
   more_devices.emplace_back(plugin);
   return narrow<std::int32_t>(more_devices.size());

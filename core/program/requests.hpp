@@ -40,6 +40,14 @@ struct PipelineRequest {
   std::vector<std::int64_t> layers;  // instances of each stage
 };
 
+// Requests one more state of each updated parameter (ProgramApi::optimizer_state).
+struct StateRequest {
+  std::string name, op;
+  std::vector<std::pair<std::string, double>> attrs;
+  bool evaluated = false;
+  std::string asked_by;  // the section of the recipe whose strategy asks
+};
+
 // Holds what the recipe and plugins say of tiers, for strategies that read it.
 struct KnownTiers {
   // Throws an Error if the plugin is no tier.
@@ -91,10 +99,11 @@ struct WayToFit {
 };
 
 struct Requests {
-  // Each of these two throws an Error where the request cannot be met.
+  // Each of these three throws an Error where the request cannot be met.
   void shard_state(const Mesh& mesh, Array<Text> axes, const Sharded& asked, const std::string& asked_by);
   void lay_pipeline(const Mesh& mesh, std::string_view axis, std::string_view schedule, std::int32_t chunks,
                     std::vector<std::int64_t> layers);
+  void keep_state(const UpdatedState& state, const std::string& asked_by);
   // Adds one more device of each rank, by its plugin; returns its number.
   std::int32_t add_device(std::string_view plugin);
   // Does the same for a tier.
@@ -115,6 +124,7 @@ struct Requests {
   std::optional<PeriodicRequest> periodic;
   GatheredCodes gathered_codes;
   std::optional<QuantizationReport> quantization;
+  std::optional<StateRequest> optimizer_state;
   // Names an axis that the mesh must have as two before the program is written.
   std::optional<FactoredAxis> factored;
   // These of `splits` stand for exchanges that a strategy wants: ops take another dimension for them

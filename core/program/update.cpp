@@ -338,6 +338,12 @@ std::vector<WantedState> states_of(Program& program, Id parameter, const NamedOp
                   "': only one that updates whole tensors may; give it the trait whole=tensors");
     wanted.push_back(std::move(state));
   }
+  // It has the precision of sums, whatever type moments have: a bf16 would not move by a thousandth of the
+  // way.
+  if (const std::optional<StateRequest>& asked = program.requests().optimizer_state) {
+    check_state_name(asked->name, names);
+    wanted.push_back({asked->name, shape.sums, {}, 1, false});
+  }
   return wanted;
 }
 
@@ -435,7 +441,7 @@ void add_parameter_update(Program& program, Id parameter, const Optimizers& opti
   context.gradient = gradient;
   context.states = {states.data(), states.size()};
   context.scales = {scales.data(), scales.size()};
-  raise(optimizer.plugin->update(&program_api(), &program, segment, context));
+  write_update(program, segment, optimizer, context);
   check_reads_scales(program, parameter, optimizer);
 }
 
@@ -498,6 +504,36 @@ UpdateContext update_context(Program& program, Id parameter) {
   context.weight_decay = value.weight_decay;
   context.decay = value.decay;
   return context;
+}
+
+namespace {
+
+// Appends the op that changes the state which a strategy has asked for.
+void update_state(Program& program, Id segment, const StateRequest& asked, Id state,
+                  const UpdateContext& context) {
+  std::vector<AttrValue> attrs;
+  for (const auto& [name, value] : asked.attrs) attrs.push_back({name.c_str(), value});
+  const Id id = program.add_op(segment, FunctionKind::update, Part::input, asked.op,
+                               {context.parameter, context.master, state, context.step, context.keep}, attrs);
+  OpShape shape = program.shape(program.op(id));
+  raise(program.op(id).def->rule(&shape));
+  if (!shape.wholes[0].empty() || !shape.sums[0].empty() || !shape.maxes[0].empty())
+    throw_error(ErrorCode::bad_input, "cannot change state '", asked.name, "' of [", asked.asked_by,
+                "] by op '", asked.op, "': it does not treat all elements alike");
+}
+
+}  // namespace
+
+void write_update(Program& program, Id segment, const NamedOptimizer& optimizer, UpdateContext context) {
+  const std::optional<StateRequest>& asked = program.requests().optimizer_state;
+  const Array<Id> all = context.states;
+  if (asked) {
+    PRUN_CHECK(all.size > 0, "a state that no parameter has");
+    context.states.size = all.size - 1;
+    context.scales.size = std::min(context.scales.size, context.states.size);
+  }
+  raise(optimizer.plugin->update(&program_api(), &program, segment, context));
+  if (asked) update_state(program, segment, *asked, all[all.size - 1], context);
 }
 
 void untie(Program& program, Id parameter, Id user, AxisId axis, const Optimizers& optimizers) {

@@ -305,7 +305,7 @@ namespace {
 // ------------------------------------------------------------------- renamed keys
 
 // A key stays in its section, or is one of a strategy now.
-constexpr std::array<RenamedKey, 34> renamed_keys = {{
+constexpr std::array<RenamedKey, 37> renamed_keys = {{
     {"run.layout", "\"said\"", "run.layout", "\"recipe\""},
     {"run.compare_every", "", "run.check_replicas_every", ""},
     {"run.bundle", "", "run.bucket_bytes", ""},
@@ -340,6 +340,9 @@ constexpr std::array<RenamedKey, 34> renamed_keys = {{
     {"precision.statistics_every", "", "strategy.fp8.statistics_every", ""},
     {"precision.flushed_bound", "", "strategy.fp8.underflow_warning", ""},
     {"precision.underflow_warning", "", "strategy.fp8.underflow_warning", ""},
+    {"optimizer.average", "0.0", "", ""},
+    {"optimizer.average", "", "strategy.average.decay", ""},
+    {"eval.average", "", "strategy.average.evaluate", ""},
 }};
 
 std::string setting(std::string_view path, std::string_view value) {
@@ -353,6 +356,14 @@ std::pair<std::string_view, std::string_view> strategy_key(std::string_view path
   if (!path.starts_with(of_strategy)) return {};
   path.remove_prefix(of_strategy.size());
   return {path.substr(0, path.find('.')), path.substr(path.find('.') + 1)};
+}
+
+// Returns the key without which a recipe did not use what the strategy has now: the first one of the table.
+std::string_view needed_key(std::string_view plugin) {
+  const auto first = std::find_if(renamed_keys.begin(), renamed_keys.end(), [&](const RenamedKey& row) {
+    return strategy_key(row.new_path).first == plugin;
+  });
+  return strategy_key(first->new_path).second;
 }
 
 // Returns how many strategies the settings have.
@@ -402,11 +413,13 @@ StoredSettings stored_settings(const StoredSettings& settings) {
       moved[plugin].emplace_back(key, renamed->new_value.empty() ? value : std::string(renamed->new_value));
   }
   for (const auto& [plugin, keys] : moved) {
-    const bool used =
-        std::any_of(keys.begin(), keys.end(), [](const auto& one) { return one.first == "plugin"; });
+    const auto has = [&keys = keys](std::string_view name) {
+      return std::any_of(keys.begin(), keys.end(), [&](const auto& one) { return one.first == name; });
+    };
+    if (!has(needed_key(plugin))) continue;
     const std::string section = std::string(of_strategy) + std::to_string(strategies_in(now)) + ".";
-    if (used)
-      for (const auto& [key, value] : keys) now.emplace_back(section + key, value);
+    if (!has("plugin")) now.emplace_back(section + "plugin", to_toml(Value(std::string(plugin))));
+    for (const auto& [key, value] : keys) now.emplace_back(section + key, value);
   }
   return now;
 }

@@ -228,6 +228,9 @@ struct RenamedKey {
 
   // Returns "cannot read key 'run.changed': it is called 'run.allow_changed' now; rename it".
   std::string refusal() const;
+  bool is_moved() const { return new_path.starts_with("strategy."); }
+  std::string_view option() const { return new_path.substr(new_path.rfind('.') + 1); }
+  std::string_view plugin() const { return new_path.substr(9, new_path.rfind('.') - 9); }
 };
 
 // Returns the rule for a setting by an old name, or null. `value` is TOML.

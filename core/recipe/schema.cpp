@@ -436,7 +436,6 @@ constexpr std::array<Declaration, 20> declarations = {{
      R"(
       every   | int | 0 | 0.. | Steps between evaluations, with another one after the last step; 0: never
       batches | int | 8 | 1..1000000000 | Global batches per evaluation, from the first validation sample on
-      average | bool | false |        | Also evaluate the averaged weights (optimizer.average), on the same batches
       by_set  | bool | false |        | Also evaluate each set separately, over as many batches of that set
       keep_best | bool | false |       | Save a checkpoint when the validation loss is the lowest so far, and keep it; `best` in the run's folder links to it
       patience | int | 0 | 0..1000000000 | Early stopping: end the run after this many evaluations in a row without a lower loss; 0: off
@@ -465,7 +464,6 @@ constexpr std::array<Declaration, 20> declarations = {{
       plugin          | string | required |  | Optimizer plugin
       lr              | float  | required | 0..1000000 | Peak learning rate
       clip            | float  | 0        | 0.. | Clip the global gradient norm to this; 0: no clipping
-      average         | float  | 0        | 0..0.999999 | Decay of an exponential moving average (EMA) of the weights, saved in checkpoints and read by --average of prun eval, generate and export; 0: none
       delays          | ints   | []       | 0.. | On one rank: how many updates old the weights of each layer are, embedding and head included, to imitate a pipeline schedule with delay=stages; prun verify sets it for the rank that it compares with
       schedule.kind   | choice | constant | constant,linear,cosine,wsd,inverse-sqrt,polynomial,steps,points | Learning rate schedule after warmup; wsd: constant until schedule.decay steps before the end; steps, points: custom, set by schedule.at and schedule.factors
       schedule.warmup | int    | 0        | 0.. | Warmup steps, in which the learning rate rises from 0

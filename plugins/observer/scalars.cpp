@@ -54,7 +54,6 @@ Scalars scalars_of(const StepInfo& info, const FlopRates& rates) {
 
 Scalars scalars_of(const EvaluationInfo& info) {
   Scalars scalars = {{"eval/loss", info.loss}, {"time/eval_seconds", info.seconds}};
-  if (info.averaged) scalars.push_back({"eval/averaged_loss", info.averaged_loss});
   for (const EvaluatedLoss& set : info.sets)
     scalars.push_back({detail::concat("eval/loss/", set.name.view()), set.loss});
   return scalars;

@@ -131,8 +131,8 @@ const std::vector<Feature> optimizers = {
     {{"optimizer.plugin=sgd", "optimizer.momentum=0.9"}},
     {{"optimizer.plugin=adafactor"}},
     {{"optimizer.plugin=muon"}, "[[optimizer.group]]\nmatch = '*'\nof = 'others'\nplugin = 'adamw'\n"},
-    {{"optimizer.average=0.9"}},
-    {{"optimizer.average=0.9", "optimizer.clip=0", "precision.moments=8bit"}},
+    {{}, strategy("average", "decay = 0.9\n")},
+    {{"optimizer.clip=0", "precision.moments=8bit"}, strategy("average", "decay = 0.9\n")},
     {{"optimizer.plugin=onebit_adam"}},
     {{"optimizer.clip=0"}, "[[optimizer.group]]\nmatch = '*norm*'\nfrozen = true\n"}};
 
@@ -155,13 +155,14 @@ const std::vector<Feature> losses = {{},
                                      {{"data.mask_documents=true", "data.end_of_text=5"}},
                                      {{"run.loss_by_set=true"}}};
 
-const std::vector<Feature> habits = {{},
-                                     {{"eval.every=2"}},
-                                     {{"eval.every=2", "eval.average=true", "optimizer.average=0.9"}},
-                                     {{"eval.every=1", "eval.by_set=true"}},
-                                     {{"run.poison=true"}},
-                                     {{"run.bucket_bytes=0B"}},
-                                     {{"run.on_nonfinite=skip"}}};
+const std::vector<Feature> habits = {
+    {},
+    {{"eval.every=2"}},
+    {{"eval.every=2"}, strategy("average", "decay = 0.9\nevaluate = true\n")},
+    {{"eval.every=1", "eval.by_set=true"}},
+    {{"run.poison=true"}},
+    {{"run.bucket_bytes=0B"}},
+    {{"run.on_nonfinite=skip"}}};
 
 Feature joined(const std::vector<Feature>& features) {
   Feature all{

@@ -35,9 +35,10 @@ const std::map<std::string, std::string> exempt = {
     {"assemble/recipe_checks.cpp", "a strategy that uses any axis, as advice"},
 };
 // Names that are words of the program as well, or kinds of hardware.
-const std::set<std::string> words = {"data",        "text", "tensor",  "tokens",  "zero",   "pipeline",
-                                     "offload",     "chat", "console", "notify",  "cpu",    "recompute",
-                                     "interleaved", "loss", "experts", "context", "copies", "fp8"};
+const std::set<std::string> words = {"data",     "text",      "tensor",      "tokens",  "zero",
+                                     "pipeline", "offload",   "chat",        "console", "notify",
+                                     "cpu",      "recompute", "interleaved", "loss",    "experts",
+                                     "context",  "copies",    "fp8",         "average"};
 
 std::string contents_of(const fs::path& file) {
   std::ostringstream text;

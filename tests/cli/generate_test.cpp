@@ -24,10 +24,10 @@ void flip_byte(const std::string& file, std::uint64_t at) {
 TEST(DamagedCheckpoint, IsFoundByWhatReadsTheDamage) {
   const TempFolder folder;
   const std::string out = folder / "run", step = out + "/step-00000002";
-  const std::string recipe =
-      folder.write("run.toml", tiny_recipe({"run.steps=2", "run.save_every=2", "run.out=" + out,
-                                            "optimizer.average=0.8", "data.validation=0.1"})
-                                   .resolved_toml());
+  const std::string recipe = folder.write(
+      "run.toml", tiny_recipe({"run.steps=2", "run.save_every=2", "run.out=" + out, "data.validation=0.1"},
+                              "[[strategy]]\nplugin = 'average'\n")
+                      .resolved_toml());
   ASSERT_EQ(prun({recipe}).code, 0);
   int number = 0;
   const auto code_of = [&](std::vector<std::string> words, bool writes) {

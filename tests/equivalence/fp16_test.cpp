@@ -146,7 +146,7 @@ TEST(Fp16Alone, AScaleIsInAllGradientsAndInNothingElse) {
                                                 {others, {"optimizer.plugin=muon"}},
                                                 {"", {"optimizer.plugin=adafactor"}},
                                                 {"", {"optimizer.plugin=halving"}},
-                                                {"", {"optimizer.average=0.9"}},
+                                                {"[[strategy]]\nplugin = 'average'\ndecay = 0.9\n", {}},
                                                 {"", {"data.mask_documents=true", "data.end_of_text=3"}}};
   for (const auto& [text, sets] : cases) {
     std::vector<StepResult> results[2];

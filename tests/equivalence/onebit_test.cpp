@@ -29,7 +29,8 @@ TEST_P(OneBit, EqualsOneRankThatHoldsAllSummands) {
   expect_equals_one_rank(recipe_of(GetParam().text, GetParam().sets), 5);
 }
 
-const std::string recompute = "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n";
+const std::string recompute = "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n",
+                  average = "[[strategy]]\nplugin = 'average'\ndecay = 0.9\n";
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, OneBit,
@@ -37,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(
                     CodedLayout{"data3_untied", data(3), {"batch.global=3", "model.tied=false"}},
                     CodedLayout{"llama", data(2), {"model.plugin=llama", "model.kv_heads=2"}},
                     CodedLayout{"recomputed", data(2) + recompute, {}},
-                    CodedLayout{"averaged", data(2), {"optimizer.average=0.9"}},
+                    CodedLayout{"averaged", data(2) + average, {}},
                     CodedLayout{"tensor", dp2tp2, {"model.hidden=256", "model.ffn=256"}},
                     CodedLayout{"pipeline", dp2pp2, {"model.layers=4", "model.tied=false", "batch.micro=1"}}),
     [](const auto& layout) { return std::string(layout.param.name); });

@@ -110,18 +110,19 @@ TEST(SecondaryRanks, DrawnLayoutsEqualOneRank) {
 TEST(SecondaryRanks, EvaluateBetweenSteps) {
   const std::string validation =
       "[[validation]]\nplugin = 'tokens'\npath = '" + (temporary_folder() / "tokens.bin").string() + "'\n";
+  const std::string average = "[[strategy]]\nplugin = 'average'\ndecay = 0.5\nevaluate = true\n";
   const auto losses = [&](const std::string& zero, bool evaluates, const std::vector<std::string>& sets) {
     std::vector<double> all;
-    std::vector<std::string> more = {"eval.every=1", "eval.batches=1", "optimizer.average=0.5",
-                                     "eval.average=true"};
+    std::vector<std::string> more = {"eval.every=1", "eval.batches=1"};
     more.insert(more.end(), sets.begin(), sets.end());
-    run_local_ranks(recipe_of(hosts + zero + validation, more), plugins().places(), [&](Trainer& trainer) {
-      for (int step = 0; step < 3; ++step) {
-        const double evaluated = evaluates ? trainer.evaluate().whole.loss : 0;
-        const double loss = trainer.step().loss;
-        if (trainer.assembly().rank() == 0) all.insert(all.end(), {evaluated, loss});
-      }
-    });
+    run_local_ranks(recipe_of(hosts + zero + validation + average, more), plugins().places(),
+                    [&](Trainer& trainer) {
+                      for (int step = 0; step < 3; ++step) {
+                        const double evaluated = evaluates ? trainer.evaluate().whole.loss : 0;
+                        const double loss = trainer.step().loss;
+                        if (trainer.assembly().rank() == 0) all.insert(all.end(), {evaluated, loss});
+                      }
+                    });
     return all;
   };
   for (const std::vector<std::string>& sets : {std::vector<std::string>{}, {int8}}) {

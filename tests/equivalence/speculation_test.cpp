@@ -27,7 +27,7 @@ std::vector<Layout> speculating_layouts() {
           {"split", "", split},
           {"moments", "", with(split, {"precision.moments=bf16"})},
           {"codes", "", with(split, {"precision.moments=8bit"})},
-          {"average", "", {"optimizer.average=0.9"}},
+          {"average", "[[strategy]]\nplugin = 'average'\ndecay = 0.9\n", {}},
           {"momentum", "", {"optimizer.plugin=sgd", "optimizer.momentum=0.9", "optimizer.lr=0.3"}},
           {"data", data, {}},
           {"zero3", zero3, {}},

@@ -160,19 +160,19 @@ TEST(ConsoleLines, AStep) {
             "step 120/1000 | loss 3.2141 | grad 0.98 | lr 3.00e-04 | 20.2k tok/s | 812 ms | eta 11m55s");
 }
 
-TEST(ConsoleLines, AnEvaluationWithItsAverageAndSets) {
+TEST(ConsoleLines, AnEvaluationWithAStateAndSets) {
   const Output output;
   ConsoleObserver observer(1, output.plain());
   observer.start(run_of(1000));
   EvaluationInfo info;
   info.step = 5, info.loss = 2.5, info.targets = 8, info.seconds = 0.5;
-  const std::vector<EvaluatedLoss> sets = {{"validation.0", 2.25, 7}};
-  info.averaged = true, info.averaged_loss = 1.5, info.sets = {sets.data(), sets.size()};
+  const std::vector<EvaluatedLoss> sets = {{"average", 1.5, 8}, {"validation.0", 2.25, 7}};
+  info.sets = {sets.data(), sets.size()};
   observer.evaluation(info);
   const std::vector<std::string> lines = lines_of(output.text());
-  ASSERT_GE(lines.size(), 2u);
-  EXPECT_EQ(lines[lines.size() - 2],
-            "step 5/1000 | eval loss 2.5000 | of the average 1.5000 | 8 targets | 500 ms");
+  ASSERT_GE(lines.size(), 3u);
+  EXPECT_EQ(lines[lines.size() - 3], "step 5/1000 | eval loss 2.5000 | 8 targets | 500 ms");
+  EXPECT_EQ(lines[lines.size() - 2], "  average | loss 1.5000 | 8 targets");
   EXPECT_EQ(lines.back(), "  validation.0 | loss 2.2500 | 7 targets");
 }
 

@@ -71,13 +71,13 @@ TEST(JsonlObserver, AnEvaluationSaysWhatWasAskedForAndNoMore) {
   info.step = 5, info.loss = 2.5, info.targets = 8;
   observer.evaluation(info);
   const std::vector<EvaluatedLoss> sets = {{"data", 2.25, 7}, {"data.blend.0", 4.5, 1}};
-  info.averaged = true, info.averaged_loss = 1.5, info.sets = {sets.data(), sets.size()};
+  info.sets = {sets.data(), sets.size()};
   observer.evaluation(info);
   const std::vector<std::string> lines = lines_of(folder / "log");
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(timeless(lines[1]), R"({"type":"evaluation","step":5,"eval_loss":2.5,"targets":8,"seconds":0})");
   EXPECT_EQ(timeless(lines[2]),
-            R"({"type":"evaluation","step":5,"eval_loss":2.5,"targets":8,"seconds":0,"averaged_loss":1.5,)"
+            R"({"type":"evaluation","step":5,"eval_loss":2.5,"targets":8,"seconds":0,)"
             R"("sets":{"data":{"loss":2.25,"targets":7},"data.blend.0":{"loss":4.5,"targets":1}}})");
 }
 

@@ -149,8 +149,8 @@ TEST(Tensorboard, WhatARunSaysIsInTheFile) {
   observer.step(masked_step);
   EvaluationInfo evaluation;
   evaluation.step = 300, evaluation.loss = 2.5, evaluation.seconds = 1;
-  const std::vector<EvaluatedLoss> sets = {{"data", 2.25, 7}, {"data.blend.0", 4, 1}};
-  evaluation.averaged = true, evaluation.averaged_loss = 1.5, evaluation.sets = {sets.data(), sets.size()};
+  const std::vector<EvaluatedLoss> sets = {{"average", 1.5, 8}, {"data", 2.25, 7}, {"data.blend.0", 4, 1}};
+  evaluation.sets = {sets.data(), sets.size()};
   observer.evaluation(evaluation);
   const std::vector<RankMemory> memory = {{0, 0, 1024}, {0, 0, 4096}};
   observer.finish({{memory.data(), memory.size()}});
@@ -173,7 +173,7 @@ TEST(Tensorboard, WhatARunSaysIsInTheFile) {
   EXPECT_EQ(events[2].scalars.at("train/loss/role.user"), 4.5f);
   EXPECT_EQ(events[2].scalars.count("throughput/exposed_communication"), 0u);
   EXPECT_EQ(events[3].scalars.at("eval/loss"), 2.5f);
-  EXPECT_EQ(events[3].scalars.at("eval/averaged_loss"), 1.5f);
+  EXPECT_EQ(events[3].scalars.at("eval/loss/average"), 1.5f);
   EXPECT_EQ(events[3].scalars.at("eval/loss/data"), 2.25f);
   EXPECT_EQ(events[3].scalars.at("eval/loss/data.blend.0"), 4);
   EXPECT_EQ(events[4].scalars.at("memory/peak_bytes"), 4096);

@@ -390,6 +390,55 @@ TEST(Program, StatesHaveNamesOfTheirOwn) {
     EXPECT_NE(said_of({wrong}).find("names are of letters, digits and _"), std::string::npos) << wrong;
 }
 
+// Returns what refuses a state that a strategy asks for, or the optimizer, which keeps `m`.
+std::string state_refusal(const std::function<void(ProgramRef program)>& ask) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment s = ref.segment("a");
+  const Id x = s.vector("x", {{"hidden", 6}}, zeros());
+  s.outgoing(s.op("gelu", {x}));
+  const std::vector<std::string> own = {"m"};
+  NamedStates optimizer(own);
+  const std::string refusal = message_of([&] {
+    ask(ref);
+    add_backward(*program);
+    add_update(*program, one_optimizer(optimizer));
+  });
+  if (!refusal.empty()) return refusal;
+  EXPECT_EQ(program->value(x).states.size(), 2u);
+  const std::vector<Id> ops = s.operations(FunctionKind::update);
+  EXPECT_EQ(ops.size(), 1u);
+  const OpInfo op = ref.op(ops.at(0));
+  EXPECT_EQ(op.kind.view(), "average_weights");
+  EXPECT_EQ(op.operands[0], x);
+  EXPECT_EQ(op.operands[2], program->value(x).states.at(1));
+  EXPECT_EQ(ref.attr(ops.at(0), "decay"), 0.5);
+  EXPECT_EQ(program->value(program->value(x).states.at(1)).name, "x.mean");
+  return "";
+}
+
+TEST(Program, AStrategyMayAskForOneMoreStateOfEachParameter) {
+  const AttrValue half{"decay", 0.5};
+  const auto ask = [&](const char* name, const char* op) {
+    return [&half, name, op](ProgramRef program) { program.optimizer_state({name, op, {&half, 1}}); };
+  };
+  EXPECT_EQ(state_refusal(ask("mean", "average_weights")), "");
+  EXPECT_NE(state_refusal(ask("m", "average_weights")).find("each parameter has one already"),
+            std::string::npos);
+  EXPECT_NE(state_refusal(ask("mean", "gelu")).find("cannot change a state by op 'gelu'"), std::string::npos);
+  EXPECT_NE(state_refusal([&](ProgramRef program) {
+              ask("mean", "average_weights")(program);
+              ask("other", "average_weights")(program);
+            }).find("keeps 'mean', and there can be one"),
+            std::string::npos);
+  const Assembly assembly(tiny_recipe(), plugins());
+  Program program = assembly.unlowered();
+  EXPECT_NE(message_of([&] {
+              ask("mean", "average_weights")(ProgramRef(&program_api(), &program));
+            }).find("ask for it in phase model"),
+            std::string::npos);
+}
+
 TEST(Program, ListsTheCostOfEachLayer) {
   const Assembly assembly(tiny_recipe({"model.layers=3"}), plugins());
   Program program = assembly.unlowered();

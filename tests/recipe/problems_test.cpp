@@ -74,6 +74,9 @@ TEST(Problems, AKeyByAnOldNameIsRefusedWithTheNewOne) {
   EXPECT_EQ(first_line("precision.matmul=compute"),
             "cannot read key 'precision.matmul': that is the default now, which a strategy may change; leave "
             "it out\n");
+  EXPECT_EQ(first_line("optimizer.average=0.9"),
+            "cannot read key 'optimizer.average': strategy 'average' has it now; add [[strategy]] plugin = "
+            "\"average\", with 'decay', and leave it out here\n");
   EXPECT_EQ(complaint(good_recipe, {"run.layout=recipe", "batch.order=breadth_first"}), "");
 }
 
@@ -92,6 +95,12 @@ TEST(Problems, WhatAStrategyHasNowIsStoredInItsSection) {
                             {"strategy.1.activations", "true"},
                             {"strategy.1.statistics_every", "5"}}));
   EXPECT_EQ(recipe::stored_settings({{"precision.products", "\"compute\""}, {"precision.count_every", "0"}}),
+            StoredSettings{});
+  EXPECT_EQ(recipe::stored_settings({{"optimizer.average", "0.9"}, {"eval.average", "true"}}),
+            (StoredSettings{{"strategy.0.plugin", "\"average\""},
+                            {"strategy.0.decay", "0.9"},
+                            {"strategy.0.evaluate", "true"}}));
+  EXPECT_EQ(recipe::stored_settings({{"optimizer.average", "0.0"}, {"eval.average", "true"}}),
             StoredSettings{});
 }
 

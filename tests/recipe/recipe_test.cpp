@@ -211,7 +211,6 @@ TEST(ResolvedToml, NamesEveryOrigin) {
   EXPECT_NE(text.find("[optimizer]\nplugin = \"adamw\"                        # r.toml:18\n"
                       "lr = 0.001                              # --set optimizer.lr=1e-3\n"
                       "clip = 0.0                              # default\n"
-                      "average = 0.0                           # default\n"
                       "delays = []                             # default\n"
                       "schedule.kind = \"constant\"              # default\n"),
             std::string::npos)

@@ -109,8 +109,8 @@ TEST_F(RunPage, WhatElseWasEvaluatedHasCurvesOfItsOwn) {
   const std::string page = page_of(
       {written("run", three_steps() +
                           "{\"type\":\"evaluation\",\"time\":1004,\"step\":3,\"eval_loss\":3,\"targets\":5,"
-                          "\"seconds\":1,\"averaged_loss\":2.5,\"sets\":{\"data.blend.0\":{\"loss\":4.125,"
-                          "\"targets\":2}}}\n")});
+                          "\"seconds\":1,\"sets\":{\"average\":{\"loss\":2.5,\"targets\":5},"
+                          "\"data.blend.0\":{\"loss\":4.125,\"targets\":2}}}\n")});
   for (const char* said : {"demo, average", "demo, data.blend.0", "4.125"})
     EXPECT_TRUE(has(page, said)) << said;
 }

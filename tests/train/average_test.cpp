@@ -1,4 +1,4 @@
-// The average of the weights (optimizer.average): the sum that it stands for, in every layout, saved, gone on
+// The average of the weights (strategy average): the sum that it stands for, in every layout, saved, gone on
 // with, evaluated and exported.
 #include <gtest/gtest.h>
 
@@ -23,6 +23,8 @@ std::string mesh(const std::string& axes) { return "[mesh]\n" + axes + "\n"; }
 const std::string data = "[[strategy]]\nplugin = 'data'\n", by_heads = "[[strategy]]\nplugin = 'tensor'\n",
                   pipeline = "[[strategy]]\nplugin = 'pipeline'\nschedule = '1f1b'\n",
                   by_muon = "[[optimizer.group]]\nmatch = '*'\nof = 'matrices'\nplugin = 'muon'\n";
+const std::string kept = "[[strategy]]\nplugin = 'average'\ndecay = 0.8\n",
+                  evaluated = kept + "evaluate = true\n";
 std::string zero(int stage) {
   return "[[strategy]]\nplugin = 'zero'\nstage = " + std::to_string(stage) + "\n";
 }
@@ -80,14 +82,14 @@ class Average : public testing::Test {
   std::string out(const std::string& name) const { return folder_ / name; }
   static std::string step(int number) { return "/step-0000000" + std::to_string(number); }
 
-  Recipe recipe_of(const Layout& layout, const std::string& name,
-                   const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> sets = {"model.layers=4",        "model.hidden=16",     "model.heads=4",
-                                     "model.ffn=32",          "batch.micro=1",       "batch.global=8",
-                                     "device.threads=1",      "run.poison=true",     "comm.default=meet",
-                                     "optimizer.lr=0.01",     "device.pin=false",    "data.validation=0.1",
-                                     "optimizer.average=0.8", "run.out=" + out(name)};
-    return tiny_recipe(with(with(sets, layout.sets), more), layout.text);
+  Recipe recipe_of(const Layout& layout, const std::string& name, const std::vector<std::string>& more = {},
+                   const std::string& average = kept) const {
+    std::vector<std::string> sets = {"model.layers=4",      "model.hidden=16",  "model.heads=4",
+                                     "model.ffn=32",        "batch.micro=1",    "batch.global=8",
+                                     "device.threads=1",    "run.poison=true",  "comm.default=meet",
+                                     "optimizer.lr=0.01",   "device.pin=false", "data.validation=0.1",
+                                     "run.out=" + out(name)};
+    return tiny_recipe(with(with(sets, layout.sets), more), layout.text + average);
   }
 
   // Saves after each of the steps.
@@ -172,27 +174,25 @@ TEST_F(Average, GoesOnInAnyLayoutFromAnyOther) {
 
 // Four bytes a parameter, in parts where the state is.
 TEST_F(Average, IsPartOfThePlan) {
-  const auto bytes = [&](const std::string& text, const char* average) {
-    const Assembly assembly(
-        tiny_recipe({std::string("optimizer.average=") + average, "batch.pad=true"}, text), plugins());
+  const auto bytes = [&](const std::string& text) {
+    const Assembly assembly(tiny_recipe({"batch.pad=true"}, text), plugins());
     return persistent_bytes(assembly.program(), assembly.plan().instances);
   };
-  const auto held = [&](const std::string& text, const char* average) {
-    const Assembly assembly(
-        tiny_recipe({std::string("optimizer.average=") + average, "batch.pad=true"}, text), plugins());
+  const auto held = [&](const std::string& text) {
+    const Assembly assembly(tiny_recipe({"batch.pad=true"}, text), plugins());
     std::int64_t all = 0;
     for (const HeldSlice& slice : assembly.held_slices()) all += slice.bytes();
     return all;
   };
-  EXPECT_EQ(bytes("", "0.9") * 3, bytes("", "0") * 4);  // weights, two moments and the average in fp32
-  const std::string in_parts = mesh("dp = 2") + data + zero(3);
-  EXPECT_NEAR(static_cast<double>(held(in_parts, "0.9")), static_cast<double>(held("", "0.9")) / 2,
-              static_cast<double>(held("", "0.9")) / 50);
+  EXPECT_EQ(bytes(kept) * 3, bytes("") * 4);  // weights, two moments and the average in fp32
+  const std::string in_parts = mesh("dp = 2") + data + zero(3) + kept;
+  EXPECT_NEAR(static_cast<double>(held(in_parts)), static_cast<double>(held(kept)) / 2,
+              static_cast<double>(held(kept)) / 50);
 }
 
 TEST_F(Average, ACheckpointWithoutOneIsRefused) {
   const Layout one{"one", "", {}};
-  train(recipe_of(one, "without", {"optimizer.average=0", "comm.default=auto"}), 1);
+  train(recipe_of(one, "without", {"comm.default=auto"}, ""), 1);
   try {
     train(recipe_of(one, "next", {"run.resume=" + out("without")}), 1);
     ADD_FAILURE();
@@ -203,9 +203,7 @@ TEST_F(Average, ACheckpointWithoutOneIsRefused) {
   }
   const Result eval = prun({"eval", out("without"), "--average"});
   EXPECT_EQ(eval.code, 2);
-  EXPECT_NE(eval.out.find("holds no average of its weights; leave out --average, or train with "
-                          "optimizer.average"),
-            std::string::npos)
+  EXPECT_NE(eval.out.find("cannot use state 'average' in place of the weights"), std::string::npos)
       << eval.out;
 }
 
@@ -220,19 +218,23 @@ double loss_of(const std::vector<std::string>& words) {
   return std::stod(result.out.substr(at + 12));
 }
 
-const std::vector<std::string> asked = {"eval.every=2", "eval.average=true", "eval.batches=2"};
+const std::vector<std::string> asked = {"eval.every=2", "eval.batches=2"};
 
 // Of each of three steps, by the first rank: its loss, and those of an evaluation behind it.
 struct Looked {
   std::vector<double> trained, plain, averaged;
 };
+double of_average(const Evaluation& evaluation) {
+  EXPECT_EQ(evaluation.sets.at(0).first, "average");
+  return evaluation.sets.at(0).second.loss;
+}
 Looked looked_at(const Recipe& recipe) {
   Looked looked;
-  const bool averages = recipe.flag("eval.average");
+  const bool averages = recipe.integer("eval.every") > 0;
   run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
     const bool tells = trainer.assembly().rank() == 0;
     if (averages) {
-      EXPECT_FALSE(trainer.evaluate().averaged) << "an average before the first update";
+      EXPECT_TRUE(trainer.evaluate().sets.empty()) << "an average before the first update";
     }
     for (int i = 0; i < 3; ++i) {
       const double trained = train_steps(trainer, 1).front();
@@ -240,10 +242,12 @@ Looked looked_at(const Recipe& recipe) {
                        again = averages ? trainer.evaluate() : Evaluation{};
       if (!tells) continue;
       EXPECT_EQ(first.whole.loss, again.whole.loss);
-      EXPECT_EQ(first.averaged, again.averaged);
+      if (averages) {
+        EXPECT_EQ(of_average(first), of_average(again));
+      }
       looked.trained.push_back(trained);
       looked.plain.push_back(again.whole.loss);
-      looked.averaged.push_back(again.averaged.value_or(0));
+      looked.averaged.push_back(averages ? of_average(again) : 0);
     }
     trainer.save();
   });
@@ -254,10 +258,10 @@ Looked looked_at(const Recipe& recipe) {
 TEST_F(Average, IsEvaluatedAsTrainingGoesOnInEveryLayout) {
   const std::string drives = out("drives-of-state");
   std::filesystem::create_directory(drives);
-  const Looked one = looked_at(recipe_of({"one", "", fp64}, "of_one", asked));
+  const Looked one = looked_at(recipe_of({"one", "", fp64}, "of_one", asked, evaluated));
   for (const Layout& layout : all_layouts(drives)) {
     if (std::string_view(layout.name) == "no_master") continue;
-    const Looked looked = looked_at(recipe_of(layout, "looked", asked)),
+    const Looked looked = looked_at(recipe_of(layout, "looked", asked, evaluated)),
                  quiet = looked_at(recipe_of(layout, "quiet"));
     EXPECT_EQ(looked.trained, quiet.trained) << layout.name;
     EXPECT_TRUE(saved_in(out("looked") + step(3)) == saved_in(out("quiet") + step(3))) << layout.name;
@@ -274,7 +278,7 @@ TEST_F(Average, IsEvaluatedAsItsCheckpointIs) {
   for (const Layout& layout :
        {Layout{"fp32", "", {}}, Layout{"split", mesh("dp = 2") + data + zero(2), narrow},
         Layout{"bf16", mesh("dp = 2") + data + zero(1), bf16}}) {
-    const Recipe recipe = recipe_of(layout, "run", with(asked, {"comm.default=auto"}));
+    const Recipe recipe = recipe_of(layout, "run", with(asked, {"comm.default=auto"}), evaluated);
     const Looked looked = looked_at(recipe);
     EXPECT_NEAR(loss_of({out("run"), "--average"}), looked.averaged.back(), 1e-7) << layout.name;
     EXPECT_NEAR(loss_of({out("run")}), looked.plain.back(), 1e-7) << layout.name;
@@ -285,7 +289,7 @@ TEST_F(Average, IsEvaluatedAsItsCheckpointIs) {
 TEST_F(Average, WeightsThatWouldNotComeBackAreNotEvaluated) {
   const Layout layout{"no_master", "", with(bf16, {"precision.state=bf16", "precision.gradient=fp32"})};
   try {
-    looked_at(recipe_of(layout, "run", asked));
+    looked_at(recipe_of(layout, "run", asked, evaluated));
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("is stored only in bf16, not in fp32"), std::string::npos)
@@ -294,13 +298,12 @@ TEST_F(Average, WeightsThatWouldNotComeBackAreNotEvaluated) {
   }
 }
 
-TEST_F(Average, ThereMustBeOneToEvaluate) {
+TEST_F(Average, IsEvaluatedOnlyWhereThereAreEvaluations) {
   try {
-    const Assembly assembly(recipe_of({"one", "", {}}, "run", with(asked, {"optimizer.average=0"})),
-                            plugins());
+    const Assembly assembly(recipe_of({"one", "", {}}, "run", {}, evaluated), plugins());
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("set optimizer.average to its decay"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("evaluate goes by evaluations"), std::string::npos)
         << error.what();
   }
 }
@@ -315,9 +318,7 @@ TEST_F(Average, IsEvaluatedAndExported) {
     EXPECT_NEAR(trained, averaged, 0.5);
     ASSERT_EQ(prun({"export", out("run"), "--out", out("model"), "--average"}).code, 0);
     const Layout one{"one", "", {}};
-    train(recipe_of(
-              one, "again",
-              {"model.init=" + out("model"), "optimizer.lr=0", "optimizer.average=0", "comm.default=auto"}),
+    train(recipe_of(one, "again", {"model.init=" + out("model"), "optimizer.lr=0", "comm.default=auto"}, ""),
           1);
     EXPECT_NEAR(loss_of({out("again")}), averaged, layout.sets.empty() ? 1e-7 : 1e-3) << layout.name;
     const Result text = prun({"generate", out("run"), "--tokens", "1,2,3", "--average", "--max-tokens", "3"});

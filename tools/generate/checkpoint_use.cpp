@@ -15,7 +15,7 @@ namespace {
 std::string loss_of(const Recipe& recipe, const Member& member, const LossQuestion& question) {
   const ForwardRank rank(recipe, member.plugins, member.membership, member.rank, Purpose::evaluation);
   Evaluator evaluator(rank.parts(), open_data(rank.assembly(), member.plugins, DataPart::validation));
-  const LoadedCheckpoint loaded = rank.load(evaluator.memory(), question.checkpoint, question.weights);
+  const LoadedCheckpoint loaded = rank.load(evaluator.memory(), question.checkpoint, question.state);
   rank.check_alike(loaded, evaluator.samples());
   const Evaluated evaluated = evaluator.run(question.batches);
   return format("%.17g %lld ", evaluated.loss, static_cast<long long>(evaluated.targets)) +
@@ -51,7 +51,7 @@ std::string text_of(const Recipe& recipe, const Member& member, const TextQuesti
                          purpose_of(recipe, question));
   check_tokens(question.tokens, vocabulary(rank.assembly().program()));
   Generator generator(rank.parts());
-  rank.load(generator.memory(), question.checkpoint, question.weights);
+  rank.load(generator.memory(), question.checkpoint, question.state);
   std::vector<std::int32_t> tokens = question.tokens;
   std::string text;
   for (std::int64_t i = 0; i < question.most; ++i) {

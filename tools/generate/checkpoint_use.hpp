@@ -21,7 +21,7 @@ struct CheckpointLoss {
 struct LossQuestion {
   std::filesystem::path checkpoint;
   std::int64_t batches = 1;
-  Weights weights = Weights::trained;
+  std::string state = {};  // of an optimizer, in place of the weights; empty: the weights
 };
 CheckpointLoss loss_of_checkpoint(const Recipe& recipe, PluginHost& plugins, const LossQuestion& question,
                                   const std::vector<std::string>& command);
@@ -33,7 +33,7 @@ struct TextQuestion {
   Sampling sampling;
   std::int64_t most = 64;  // limits the tokens to add
   std::int32_t end = -1;   // ends the text, and is not part of it; negative: no token does
-  Weights weights = Weights::trained;
+  std::string state = {};
 };
 // Takes one sequence at a time: see one_text().
 std::vector<std::int32_t> text_of_checkpoint(const Recipe& recipe, PluginHost& plugins,

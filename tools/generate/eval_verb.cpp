@@ -18,7 +18,7 @@ int eval_command(const Arguments& arguments) {
     throw_error(ErrorCode::bad_input, where,
                 " was imported, so nothing says how long sequences are: give --set model.seq=N");
   const LossQuestion question{where, arguments.number("--batches", recipe.integer("eval.batches")),
-                              arguments.has("--average") ? Weights::averaged : Weights::trained};
+                              arguments.has("--average") ? "average" : ""};
   if (is_asked()) return answer_loss(recipe, opened.plugins->places(), question);
   const auto begin = std::chrono::steady_clock::now();
   const CheckpointLoss loss = loss_of_checkpoint(recipe, *opened.plugins, question, arguments.all);
@@ -42,7 +42,7 @@ std::vector<Command> eval_verb() {
        "the layout of "
        "its recipe or in any other that --set gives it",
        {{"--batches", "N", "batches to take, eval.batches of the recipe"},
-        {"--average", "", "of the average of its weights, which optimizer.average keeps"},
+        {"--average", "", "of the average of its weights, which strategy average keeps"},
         json_option},
        eval_command}};
 }

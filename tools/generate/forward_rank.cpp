@@ -21,10 +21,10 @@ ForwardParts ForwardRank::parts() const {
 }
 
 LoadedCheckpoint ForwardRank::load(const PlanMemory& memory, const std::filesystem::path& where,
-                                   Weights which) const {
+                                   const std::string& state) const {
   const std::unique_ptr<StartValues> base = open_base(assembly_.recipe(), assembly_.program(), plugins_);
   return load_parameters(assembly_, memory, where, announce_to_all(membership_, assembly_), base.get(),
-                         which);
+                         state);
 }
 
 void ForwardRank::check_alike(const LoadedCheckpoint& loaded, const Samples& samples) const {

@@ -20,7 +20,7 @@ class ForwardRank {
   ForwardParts parts() const;
   // Loads the parameters; every rank must call it.
   LoadedCheckpoint load(const PlanMemory& memory, const std::filesystem::path& where,
-                        Weights which = Weights::trained) const;
+                        const std::string& state = {}) const;
   // Checks that all ranks have the same checkpoint and the same data; every rank must call it.
   void check_alike(const LoadedCheckpoint& loaded, const Samples& samples) const;
   // Sends each rank's text to all of them.

@@ -127,7 +127,7 @@ TextQuestion asked_question(const Arguments& arguments) {
   question.sampling.temperature = arguments.real("--temperature", 0, 0, 100);
   question.sampling.top_p = arguments.real("--top-p", 1, 0, 1);
   question.sampling.seed = arguments.number("--seed", 1, 0);
-  if (arguments.has("--average")) question.weights = Weights::averaged;
+  if (arguments.has("--average")) question.state = "average";
   return question;
 }
 
@@ -229,7 +229,7 @@ std::vector<Command> generate_verb() {
         {"--temperature", "T", "draw, the more evenly the higher it is"},
         {"--top-p", "P", "draw among the likeliest that have this share together"},
         {"--seed", "N", "of what is drawn, 1"},
-        {"--average", "", "by the average of its weights, which optimizer.average keeps"},
+        {"--average", "", "by the average of its weights, which strategy average keeps"},
         {"--tokenizer", "FILE", "a tokenizer.json, in place of the one beside the checkpoint or bytes"}},
        generate_command}};
 }

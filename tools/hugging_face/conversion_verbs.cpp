@@ -42,7 +42,7 @@ Conversion conversion_of(const Arguments& arguments) {
 int export_command(const Arguments& arguments) {
   const CleanEnd clean;
   Conversion how = conversion_of(arguments);
-  if (arguments.has("--average")) how.weights = Weights::averaged;
+  if (arguments.has("--average")) how.state = "average";
   PluginHost plugins(plugin_places_of_checkpoint(arguments, find_checkpoint(arguments.words[0])));
   say_without_latest(arguments.words[0]);
   const bool adapter = arguments.flags.contains("--adapter");
@@ -60,7 +60,7 @@ std::vector<Command> export_verb() {
             weights_type,
             {"--file-size", "SIZE", "of a file at most, 5GiB"},
             {"--adapter", "", "a folder of PEFT of its adapters alone, which are merged otherwise"},
-            {"--average", "", "the average of its weights, which optimizer.average keeps"}},
+            {"--average", "", "the average of its weights, which strategy average keeps"}},
            export_command}};
 }
 

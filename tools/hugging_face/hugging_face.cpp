@@ -104,11 +104,11 @@ std::string copy_beside_weights(const Settings& run, PluginHost& plugins, const 
 
 class ExportedWeights {
  public:
-  // `base` has the parameters that the files lack; it is null where they have all. `which` says which weights
+  // `base` has the parameters that the files lack; it is null where they have all. `state` says which weights
   // of the adapters to use.
   ExportedWeights(const Program& program, const CheckpointFiles& files, const StartValues* base,
-                  Weights which)
-      : program_(program), files_(files), base_(base), which_(which) {}
+                  std::string state)
+      : program_(program), files_(files), base_(base), state_(std::move(state)) {}
 
   // Returns a box of a parameter of a layer; `source` is the tensor of the files that has its numbers. A
   // tensor that adapters change, or that lies elsewhere, is read whole and kept until another is read.
@@ -124,7 +124,7 @@ class ExportedWeights {
   const Program& program_;
   const CheckpointFiles& files_;
   const StartValues* const base_;
-  const Weights which_;
+  const std::string state_;
   Id kept_ = none;
   std::int64_t kept_layer_ = 0;
   std::vector<float> numbers_;  // those of the tensor that is kept
@@ -188,7 +188,7 @@ std::vector<float> ExportedWeights::whole(Id parameter, std::int64_t layer, cons
 }
 
 std::vector<float> ExportedWeights::trained(Id parameter, std::int64_t layer) const {
-  return whole(parameter, layer, weights_of(files_, full_name(program_, parameter, layer), which_));
+  return whole(parameter, layer, weights_of(files_, full_name(program_, parameter, layer), state_));
 }
 
 // Computes numbers += factor * up * down, of which `up` may have a stretch of one dimension only.
@@ -332,8 +332,8 @@ void add_pieces(std::vector<Exported>& list, const HuggingFaceMap& map, const Ex
 
 std::vector<Exported> exported_tensors(const Program& program, const HuggingFaceMap& map,
                                        const CheckpointFiles& files, std::optional<DType> type,
-                                       Weights which) {
-  check_has(files, which);
+                                       const std::string& state) {
+  check_has(files, state);
   std::vector<Exported> list;
   each_parameter(program, [&](Id parameter, std::int64_t layer) {
     if (!map.has(parameter)) return;
@@ -348,8 +348,8 @@ std::vector<Exported> exported_tensors(const Program& program, const HuggingFace
                   shape_text(kept.shape), ", the model makes it ",
                   shape_text(shape_of(program.value(parameter))));
     const DType wanted = type.value_or(size_of(kept.type) == 2 ? kept.type : DType::f32);
-    const bool as_it_is = wanted == kept.type && which == Weights::trained;
-    const std::string source = as_it_is ? name : weights_of(files, name, which);
+    const bool as_it_is = wanted == kept.type && state.empty();
+    const std::string source = as_it_is ? name : weights_of(files, name, state);
     add_pieces(list, map, {{"", wanted, {}}, {}, source, parameter, layer});
   });
   return list;
@@ -565,10 +565,10 @@ std::string export_checkpoint(PluginHost& plugins, const Conversion& how) {
   const ExportedCheckpoint from(plugins, how);
   const HuggingFaceMap map(*from.model.program, *from.model.model);
   const std::vector<Exported> tensors =
-      exported_tensors(*from.model.program, map, from.files, how.type, how.weights);
+      exported_tensors(*from.model.program, map, from.files, how.type, how.state);
   std::int64_t bytes = 0;
   for (const Exported& tensor : tensors) bytes += tensor.bytes();
-  ExportedWeights weights(*from.model.program, from.files, from.base.get(), how.weights);
+  ExportedWeights weights(*from.model.program, from.files, from.base.get(), how.state);
   const std::vector<std::span<const Exported>> shares = in_files(tensors, how.file_bytes);
   DurableFolder folder(how.to);
   for (std::size_t i = 0; i < shares.size(); ++i)
@@ -584,8 +584,8 @@ std::string export_adapter(PluginHost& plugins, const Conversion& how) {
   const ExportedCheckpoint from(plugins, how);
   const HuggingFaceMap map = adapter_map(*from.model.program);
   const std::vector<Exported> tensors =
-      exported_tensors(*from.model.program, map, from.files, how.type.value_or(DType::f32), how.weights);
-  ExportedWeights weights(*from.model.program, from.files, nullptr, how.weights);
+      exported_tensors(*from.model.program, map, from.files, how.type.value_or(DType::f32), how.state);
+  ExportedWeights weights(*from.model.program, from.files, nullptr, how.state);
   DurableFolder folder(how.to);
   write_file(folder.staging() / adapter_weights_name, weights, tensors);
   replace_text_file(folder.staging() / adapter_config_name,

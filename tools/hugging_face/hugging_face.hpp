@@ -17,7 +17,7 @@ struct Conversion {
   std::optional<DType> type;                        // that of the weights; nothing: as they are
   std::int64_t file_bytes = std::int64_t{5} << 30;  // limits a file of an exported directory
   std::vector<std::string> sets;                    // those of the model: "model.plugin=mine"
-  Weights weights = Weights::trained;               // says which are exported
+  std::string state = {};  // of an optimizer, exported in place of the weights; empty: the weights
 };
 
 // Writes a checkpoint of step 0 that has weights and the model's options, and nothing else: `model.init` may

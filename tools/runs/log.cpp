@@ -205,7 +205,6 @@ std::vector<LoggedTally> tallies_in(const LogLine& line) {
 LoggedEvaluation evaluation_of(const LogLine& line) {
   LoggedEvaluation evaluation{line.number("time", 0), line.number("eval_loss", 0), line.number("seconds", 0),
                               line.integer("step"), line.integer("targets")};
-  if (const auto averaged = line.number("averaged_loss")) evaluation.more.emplace_back("average", *averaged);
   for (auto& set : losses_in(line.raw("sets"), "sets")) evaluation.more.push_back(std::move(set));
   return evaluation;
 }

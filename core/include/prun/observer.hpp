@@ -27,7 +27,7 @@ struct TallyInfo {
 
 // Holds the loss of a subset of the targets.
 struct EvaluatedLoss {
-  Text name;        // name of a set: "validation.0"
+  Text name;        // name of a set, "validation.0", or of a state
   double loss = 0;  // mean over the targets that count
   std::int64_t targets = 0;
 };
@@ -63,9 +63,9 @@ struct EvaluationInfo {
   double loss = 0;  // mean over the targets that count
   std::int64_t targets = 0;
   double seconds = 0;
-  bool averaged = false;           // whether averages of the weights were evaluated as well
-  double averaged_loss = 0;        // mean loss of the averages on the same batches
-  Array<EvaluatedLoss> sets = {};  // loss of each set, if the recipe asks for it
+  // Loss with an optimizer state in place of the parameters, by its name, if a strategy asks for it, and loss
+  // of each set, if the recipe does.
+  Array<EvaluatedLoss> sets = {};
 };
 
 // Reports one rank's process: its part of the host's memory, and of the device's where that is separate.

@@ -319,6 +319,19 @@ struct LowRank {
   double dropout = 0;  // probability that training drops an element of the input of `down`
 };
 
+// Describes a state that follows a parameter from update to update, such as an average of its weights. It has
+// the parameter's dimensions and the type in which gradients are summed, begins as zeros, and is sharded,
+// placed and saved as the optimizer's own states are.
+struct UpdatedState {
+  Text name;  // checkpoints have it as PARAMETER.name
+  // Kind of the op that changes it behind each update, with its attributes. Its operands are the parameter,
+  // the master weights if there are any, the state, the number of the update, and 0 if that must be skipped;
+  // it must treat all elements alike.
+  Text op;
+  Array<AttrValue> attrs;
+  bool evaluated = false;  // whether evaluation during training also runs with it in place of the weights
+};
+
 // Holds the core's functions behind ProgramRef: every call is checked and reports what was wrong.
 struct ProgramApi {
   std::uint64_t struct_size;
@@ -470,6 +483,8 @@ struct ProgramApi {
   // From phase `shard` on: lists what `pipeline` counts as layers, embedding and head too, by the FLOPs of
   // forward and backward of one microbatch; the array is valid until the next call.
   Status (*layer_flops)(void* program, Array<double>* flops);
+  // Phase `model`: has the recipe's optimizers keep one more state for each parameter that they update.
+  Status (*optimizer_state)(void* program, const UpdatedState* state);
 };
 
 class Segment;
@@ -560,6 +575,7 @@ class ProgramRef {
     raise(api_->layer_flops(program_, &flops));
     return {flops.begin(), flops.end()};
   }
+  void optimizer_state(const UpdatedState& state) const { raise(api_->optimizer_state(program_, &state)); }
   ProgramView view() const {
     ProgramView view;
     raise(api_->view(program_, &view));

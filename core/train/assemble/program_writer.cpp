@@ -11,7 +11,6 @@
 #include "plan/pipeline/lay_out_pipeline.hpp"
 #include "plan/work.hpp"
 #include "plugin/traits.hpp"
-#include "program/averaged_optimizer.hpp"
 #include "program/delays.hpp"
 #include "program/optimizers.hpp"
 #include "program/passes.hpp"
@@ -35,24 +34,22 @@ namespace {
 
 // Makes the optimizers of a recipe: that of [optimizer], and those of its groups.
 
-NamedOptimizer optimizer_of(const Recipe& recipe, PluginHost& plugins, const RecipeSection& section) {
+NamedOptimizer optimizer_of(PluginHost& plugins, const RecipeSection& section) {
   const PluginNote& note = plugins.note("optimizer", section.plugin());
   const std::string_view whole = trait_of(note, "whole");
   const UpdateUnit unit = whole == "matrices"                      ? UpdateUnit::matrix
                           : whole == "tensors"                     ? UpdateUnit::tensor
                           : trait_of(note, "elementwise") == "yes" ? UpdateUnit::element
                                                                    : UpdateUnit::unknown;
-  std::shared_ptr<OptimizerInterface> optimizer = plugins.create<OptimizerInterface>("optimizer", section);
-  if (const double decay = recipe.number("optimizer.average"); decay > 0)
-    optimizer = std::make_shared<AveragedOptimizer>(std::move(optimizer), decay);
-  return {section.plugin(), unit, std::move(optimizer), trait_of(note, "sums") == "update"};
+  return {section.plugin(), unit, plugins.create<OptimizerInterface>("optimizer", section),
+          trait_of(note, "sums") == "update"};
 }
 
 // Returns them in the order in which parameters number them (parameter_groups.hpp).
 Optimizers optimizers_of(const Recipe& recipe, PluginHost& plugins) {
-  Optimizers optimizers = {optimizer_of(recipe, plugins, recipe.section("optimizer"))};
+  Optimizers optimizers = {optimizer_of(plugins, recipe.section("optimizer"))};
   for (const RecipeSection& group : groups_with_optimizers(recipe))
-    optimizers.push_back(optimizer_of(recipe, plugins, group));
+    optimizers.push_back(optimizer_of(plugins, group));
   return optimizers;
 }
 
@@ -364,23 +361,29 @@ void ProgramWriter::lay_out() {
   if (makes_text(purpose_)) add_logits(*program_);
   if (purpose_ == Purpose::generation) step_by_positions(*program_);
   check_sequence_axes(*program_);
-  check_averages();
+  check_optimizer_state();
   place_on_mesh(*program_);
   check_rows(*program_, batch_);
   if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
 }
 
-// Refuses averages of weights that vary: each rank would have a different one.
-void ProgramWriter::check_averages() const {
+// Refuses a state of weights that vary: each rank would have a different one.
+void ProgramWriter::check_optimizer_state() const {
   const std::vector<AxisId>& varied = program_->requests().varied;
-  if (varied.empty() || recipe_.number("optimizer.average") == 0) return;
-  throw_error(ErrorCode::unsupported,
-              "cannot keep optimizer.average: a strategy lets weights vary along axis '",
-              program_->mesh().name(varied.front()), "'; leave it out");
+  const std::optional<StateRequest>& state = program_->requests().optimizer_state;
+  if (varied.empty() || !state) return;
+  throw_error(ErrorCode::unsupported, "cannot keep state '", state->name, "' of [", state->asked_by,
+              "]: a strategy lets weights vary along axis '", program_->mesh().name(varied.front()),
+              "'; leave one of them out");
 }
 
-// Gathers ahead. Parameters that ranks hold whole and update in parts are gathered behind an update. Where
-// averages take the places of parts between two programs, they must be gathered before their use.
+bool ProgramWriter::evaluates_state() const {
+  const std::optional<StateRequest>& state = program_->requests().optimizer_state;
+  return purpose_ == Purpose::evaluation && state && state->evaluated;
+}
+
+// Gathers ahead. Parameters that ranks hold whole and update in parts are gathered behind an update. Where a
+// state takes the places of parts between two programs, they must be gathered before their use.
 void ProgramWriter::gather_ahead() {
   for (const Bucket& bucket : program_->buckets()) {
     if (gathers_parameters(*program_, bucket)) continue;
@@ -393,14 +396,15 @@ void ProgramWriter::gather_ahead() {
       gathered = true;
     }
     if (!gathered && program_->mesh().extent(bucket.axis) > 1)
-      throw_error(ErrorCode::unsupported, "cannot apply eval.average: the shards of '",
+      throw_error(ErrorCode::unsupported, "cannot evaluate state '",
+                  program_->requests().optimizer_state->name, "' in the place of weights: the shards of '",
                   program_->value(bucket.parameters.front()).name,
-                  "' are gathered by more than one op; leave eval.average out");
+                  "' are gathered by more than one op; evaluate the weights alone");
   }
 }
 
 void ProgramWriter::leave_training_out() {
-  if (purpose_ == Purpose::evaluation && recipe_.flag("eval.average")) gather_ahead();
+  if (evaluates_state()) gather_ahead();
   verify(*program_);
   const StagedValues staged = staged_values(*program_);
   std::vector<Id> results = {staged.loss_sum, staged.all_counted};

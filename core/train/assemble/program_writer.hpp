@@ -77,7 +77,8 @@ class ProgramWriter {
   MoveRules move_rules() const;
   GradientParts gradient_parts() const;
   bool updates_are_free() const;
-  void check_averages() const;
+  void check_optimizer_state() const;
+  bool evaluates_state() const;
   void gather_ahead();
   void leave_training_out();
 

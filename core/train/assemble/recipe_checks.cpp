@@ -265,16 +265,12 @@ void check_rate(const Recipe& recipe, Diagnostics& problems) {
 
 // Checks that a recipe whose keys depend on evaluations has some.
 void check_evaluations(const Recipe& recipe, Diagnostics& problems) {
-  if (recipe.flag("eval.average") && recipe.number("optimizer.average") == 0)
-    problems.add(recipe.problem("eval.average",
-                                "eval.average evaluates an average of the weights, and none is kept; set "
-                                "optimizer.average to its decay, such as 0.999"));
   if (recipe.integer("eval.every") > 0) return;
   const auto wrong = [&](const char* key) {
     problems.add(
         recipe.problem(key, std::string(key) + " goes by evaluations, and there is none; set eval.every"));
   };
-  for (const char* key : {"eval.average", "eval.by_set", "eval.keep_best"})
+  for (const char* key : {"eval.by_set", "eval.keep_best"})
     if (recipe.flag(key)) wrong(key);
   if (recipe.integer("eval.patience") > 0) wrong("eval.patience");
 }

@@ -196,9 +196,9 @@ void check_fits(const Assembly& assembly, const CheckpointFiles& files) {
 // Reads the tensors of a checkpoint into the memory of a rank.
 
 // Reads the rank's part of every tensor, by all threads that the rank may use. Throws if data cannot be
-// trusted. For an assembly that keeps parameters alone these may be averages.
+// trusted. For an assembly that keeps parameters alone these may be states of that name.
 void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory,
-              Weights which = Weights::trained);
+              const std::string& state = {});
 
 template <class T>
 void check_finite(const CheckpointFiles& files, const HeldSlice& held, std::span<const std::byte> bytes) {
@@ -327,11 +327,11 @@ std::set<Id> take_new(const Assembly& assembly, const CheckpointFiles& files, st
 }
 
 void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory,
-              Weights which) {
+              const std::string& state) {
   std::vector<HeldSlice> held = assembly.held_slices();
   initialize_new(assembly, memory, take_new(assembly, files, held));
-  if (which == Weights::averaged)
-    for (HeldSlice& slice : held) slice.tensor = weights_of(files, slice.tensor, which);
+  if (!state.empty())
+    for (HeldSlice& slice : held) slice.tensor = weights_of(files, slice.tensor, state);
   std::vector<HeldSlice> list = in_pieces(files, held);
   const auto halves = std::stable_partition(list.begin(), list.end(),
                                             [](const HeldSlice& one) { return one.rounded == none; });
@@ -401,7 +401,8 @@ void take_base(const Assembly& assembly, const CheckpointFiles& files, const Pla
 // `check` throws if a checkpoint that can be trusted does not fit.
 template <class Check>
 LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
-                      const Announce& others, const StartValues* base, Weights which, Check&& check) {
+                      const Announce& others, const StartValues* base, const std::string& state,
+                      Check&& check) {
   LoadedCheckpoint loaded;
   loaded.note = note_without_latest(where);
   for (const fs::path& folder : checkpoints_from(where)) {
@@ -410,7 +411,7 @@ LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const 
     if (files) {
       check(*files);
       take_base(assembly, *files, memory, base);
-      damage = damage_in([&] { read_all(assembly, *files, memory, which); });
+      damage = damage_in([&] { read_all(assembly, *files, memory, state); });
     }
     damage = damage_anywhere(damage, others);
     if (damage.empty()) {
@@ -428,14 +429,14 @@ LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const 
 
 LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
                                  const Announce& others, const StartValues* base) {
-  return load(assembly, memory, where, others, base, Weights::trained,
+  return load(assembly, memory, where, others, base, "",
               [&](const CheckpointFiles& files) { check_fits(assembly, files); });
 }
 
 LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
-                                 const Announce& others, const StartValues* base, Weights which) {
-  return load(assembly, memory, where, others, base, which, [&](const CheckpointFiles& files) {
-    check_has(files, which);
+                                 const Announce& others, const StartValues* base, const std::string& state) {
+  return load(assembly, memory, where, others, base, state, [&](const CheckpointFiles& files) {
+    check_has(files, state);
     has_tensors(assembly, files);
   });
 }

@@ -42,10 +42,11 @@ LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& mem
                                  const std::filesystem::path& where, const Announce& others,
                                  const StartValues* base = nullptr);
 
-// Loads for an assembly that trains nothing: it takes only parameters, whatever data they are for.
+// Loads for an assembly that trains nothing: it takes only parameters, whatever data they are for, or the
+// states of that name in their place.
 LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory,
                                  const std::filesystem::path& where, const Announce& others,
-                                 const StartValues* base = nullptr, Weights which = Weights::trained);
+                                 const StartValues* base = nullptr, const std::string& state = {});
 
 // Throws if samples are counted in other sets than those of the checkpoint, and `run.allow_changed` does not
 // say that this is meant.

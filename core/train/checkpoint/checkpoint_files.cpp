@@ -5,7 +5,6 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
-#include "program/averaged_optimizer.hpp"
 
 namespace prun {
 namespace {
@@ -211,22 +210,16 @@ Manifest::File file_record(const fs::path& file) {
   return {bytes, SafetensorsFile(file).header_checksum()};
 }
 
-namespace {
-
-std::string average_of(const std::string& parameter) { return parameter + "." + average_state; }
-
-}  // namespace
-
-void check_has(const CheckpointFiles& files, Weights which) {
-  const auto is_average = [](const auto& tensor) { return tensor.first.ends_with(average_of("")); };
-  if (which == Weights::averaged && std::none_of(files.tensors().begin(), files.tensors().end(), is_average))
-    throw_error(ErrorCode::bad_input, files.folder().string(),
-                " holds no average of its weights; leave out --average, or train with optimizer.average");
+void check_has(const CheckpointFiles& files, const std::string& state) {
+  const auto is_asked_for = [&](const auto& tensor) { return tensor.first.ends_with("." + state); };
+  if (!state.empty() && std::none_of(files.tensors().begin(), files.tensors().end(), is_asked_for))
+    throw_error(ErrorCode::bad_input, "cannot use state '", state, "' in place of the weights of ",
+                files.folder().string(),
+                ": the run kept none; use the weights, or train with a strategy that keeps it");
 }
 
-std::string weights_of(const CheckpointFiles& files, const std::string& parameter, Weights which) {
-  if (which == Weights::averaged && files.tensors().contains(average_of(parameter)))
-    return average_of(parameter);
+std::string weights_of(const CheckpointFiles& files, const std::string& parameter, const std::string& state) {
+  if (!state.empty() && files.tensors().contains(parameter + "." + state)) return parameter + "." + state;
   const std::string master = parameter + ".master";
   return files.tensors().contains(master) ? master : parameter;
 }

@@ -89,15 +89,11 @@ class CheckpointFiles {
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
-// Says which numbers of a parameter are meant: those that training goes on with, or their average
-// (optimizer.average).
-enum class Weights : std::uint8_t { trained, averaged };
-
-// Returns the tensor that has a parameter's numbers best: its master copy, if there is one. A parameter that
-// is not trained has no average, and stands for itself.
+// Returns the tensor that has a parameter's numbers best: its master copy, if there is one, or the state of
+// that name, unless that is empty. A parameter that is not trained has no state, and stands for itself.
 std::string weights_of(const CheckpointFiles& files, const std::string& parameter,
-                       Weights which = Weights::trained);
-// Throws bad_input if averages are meant and there is none.
-void check_has(const CheckpointFiles& files, Weights which);
+                       const std::string& state = {});
+// Throws bad_input if no parameter has such a state.
+void check_has(const CheckpointFiles& files, const std::string& state);
 
 }  // namespace prun

@@ -23,8 +23,8 @@ struct Evaluated {
 // Holds all results of an evaluation.
 struct Evaluation {
   Evaluated whole;
-  std::optional<double> averaged;                       // loss of the weights' average
-  std::vector<std::pair<std::string, Evaluated>> sets;  // by name; empty if the recipe does not ask
+  // With a state in place of the weights, and of each set, by name; empty if nobody asks.
+  std::vector<std::pair<std::string, Evaluated>> sets;
 };
 
 // Holds what such a program runs with.

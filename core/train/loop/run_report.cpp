@@ -102,8 +102,6 @@ void report_evaluation(Observers& observers, std::int64_t step, const Evaluation
   info.loss = evaluation.whole.loss;
   info.targets = evaluation.whole.targets;
   info.seconds = seconds;
-  info.averaged = evaluation.averaged.has_value();
-  info.averaged_loss = evaluation.averaged.value_or(0);
   info.sets = {sets.data(), sets.size()};
   observers.evaluation(info);
 }

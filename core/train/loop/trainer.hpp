@@ -210,7 +210,7 @@ class Trainer {
   // runs meanwhile. Every rank calls it.
   void compare_replicas();
   // Returns the loss on data that is not trained on, if the recipe evaluates; no step runs meanwhile and, if
-  // averages are evaluated, no save either. Every rank calls it.
+  // anything stands for weights, no save either. Every rank calls it.
   Evaluation evaluate();
   bool evaluation_moves_weights() const { return validation_ && validation_->moves_weights(); }
   // Returns the memory of every rank, up to now. Every rank calls it.

@@ -6,7 +6,6 @@
 
 #include "base/floats.hpp"
 #include "execute/plan_memory.hpp"
-#include "program/averaged_optimizer.hpp"
 #include "program/passes.hpp"
 #include "prun/split_master.hpp"
 #include "train/checkpoint/saved_state.hpp"
@@ -23,10 +22,9 @@ std::span<T> as(std::span<std::byte> bytes) {
   return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-bool is_average(const Program& program, Id state) {
-  const std::string& name = program.value(state).name;
-  const std::string_view end = average_state;
-  return name.ends_with(end) && name.size() > end.size() && name[name.size() - end.size() - 1] == '.';
+// Says whether it is the state that a strategy has asked for.
+bool is_asked_for(const Program& program, Id state) {
+  return program.value(state).name.ends_with("." + program.requests().optimizer_state->name);
 }
 
 // Rounds as updates round a master copy.
@@ -42,15 +40,15 @@ StandIns::StandIns(const Assembly& assembly, const PlanMemory& memory, Of of)
       memory_(memory),
       buffers_(*assembly.devices().front(), static_cast<std::int64_t>(buffer_count) * most * widest) {
   assembly.each_parameter([&](Id id, std::int32_t instance) {
-    of == Of::averages ? add_average(id, instance) : add_stand_in(id, instance);
+    of == Of::optimizer_states ? add_optimizer_state(id, instance) : add_stand_in(id, instance);
   });
 }
 
-// Frozen parameters have no average and stay what they are.
-void StandIns::add_average(Id id, std::int32_t instance) {
+// Frozen parameters have no state and stay what they are.
+void StandIns::add_optimizer_state(Id id, std::int32_t instance) {
   const Program& program = assembly_.program();
   for (const LocalPart& state : local_states(program, assembly_.rank(), id)) {
-    if (state.count > 0 && is_average(program, state.value)) add(id, instance, state);
+    if (state.count > 0 && is_asked_for(program, state.value)) add(id, instance, state);
   }
 }
 
@@ -84,12 +82,12 @@ void StandIns::check(const Tensor& tensor, Id parameter) const {
                           : tensor.master.value == none ? other == tensor.parameter.type
                                                         : true;
   if (!comes_back)
-    throw_error(ErrorCode::unsupported, "cannot evaluate ",
-                assembly_.program().value(tensor.other.value).name, " in the place of '",
-                assembly_.program().value(parameter).name, "': that is stored only in ",
-                name_of(tensor.parameter.type), ", not in ", name_of(other),
-                ", and could not be restored exactly; set precision.master = \"fp32\" or \"split\", or leave "
-                "eval.average or eval.every out and run prun eval on checkpoints");
+    throw_error(
+        ErrorCode::unsupported, "cannot evaluate ", assembly_.program().value(tensor.other.value).name,
+        " in the place of '", assembly_.program().value(parameter).name, "': that is stored only in ",
+        name_of(tensor.parameter.type), ", not in ", name_of(other),
+        ", and could not be restored exactly; set precision.master = \"fp32\" or \"split\", or evaluate "
+        "weights alone, or leave eval.every out and run prun eval on checkpoints");
 }
 
 void StandIns::each_piece(void (StandIns::*body)(const Piece&)) {
@@ -115,8 +113,8 @@ void StandIns::put_piece_back(const Piece& piece) {
 }
 
 void StandIns::change_places(const Piece& piece) {
-  const auto parameter = read(piece, piece.tensor.parameter, 0), average = read(piece, piece.tensor.other, 1);
-  write(piece, piece.tensor.parameter, average);
+  const auto parameter = read(piece, piece.tensor.parameter, 0), other = read(piece, piece.tensor.other, 1);
+  write(piece, piece.tensor.parameter, other);
   write(piece, piece.tensor.other, parameter);
 }
 
@@ -124,16 +122,16 @@ void StandIns::change_places(const Piece& piece) {
 void StandIns::change_places_with_halves(const Piece& piece) {
   const auto rounded = as<std::uint16_t>(read(piece, piece.tensor.parameter, 0)),
              low = as<std::uint16_t>(read(piece, piece.tensor.master, 1));
-  const auto average = as<float>(read(piece, piece.tensor.other, 2));
-  for (std::size_t i = 0; i < average.size(); ++i) {
+  const auto other = as<float>(read(piece, piece.tensor.other, 2));
+  for (std::size_t i = 0; i < other.size(); ++i) {
     const float weight = joined_halves(rounded[i], low[i]);
-    rounded[i] = rounded_half(average[i]);
-    low[i] = low_half(average[i]);
-    average[i] = weight;
+    rounded[i] = rounded_half(other[i]);
+    low[i] = low_half(other[i]);
+    other[i] = weight;
   }
   write(piece, piece.tensor.parameter, std::as_bytes(rounded));
   write(piece, piece.tensor.master, std::as_bytes(low));
-  write(piece, piece.tensor.other, std::as_bytes(average));
+  write(piece, piece.tensor.other, std::as_bytes(other));
 }
 
 void StandIns::round_from(const Piece& piece, const Place& numbers) {
@@ -175,25 +173,29 @@ bool has_stand_ins(const Program& program) {
 
 Validation::Validation(const ForwardParts& parts, Samples samples)
     : recipe_(parts.assembly.recipe()), evaluator_(parts, std::move(samples)) {
-  if (recipe_.flag("eval.average"))
-    averages_.emplace(parts.assembly, *parts.base_program, StandIns::Of::averages);
+  const std::optional<StateRequest>& state = parts.assembly.program().requests().optimizer_state;
+  if (state && state->evaluated) {
+    state_ = state->name;
+    states_.emplace(parts.assembly, *parts.base_program, StandIns::Of::optimizer_states);
+  }
   if (has_stand_ins(parts.assembly.program()))
     stand_ins_.emplace(parts.assembly, *parts.base_program, StandIns::Of::stand_ins);
 }
 
-// Averages go first: where the program gathers parameters, it leaves those behind that it has read last.
-// Before the first update there is no average.
+// The state goes first: where the program gathers parameters, it leaves those behind that it has read last.
+// Before the first update it is zero.
 Evaluation Validation::run(std::int64_t updates) {
   const std::int64_t batches = recipe_.integer("eval.batches");
   Evaluation evaluation;
-  if (averages_ && updates > 0) {
-    averages_->put_in_place();
-    evaluation.averaged = evaluator_.run(batches).loss;
-    averages_->put_back();
+  if (states_ && updates > 0) {
+    states_->put_in_place();
+    evaluation.sets.emplace_back(state_, evaluator_.run(batches));
+    states_->put_back();
   }
   if (stand_ins_) stand_ins_->put_in_place();
   evaluation.whole = evaluator_.run(batches);
-  if (recipe_.flag("eval.by_set")) evaluation.sets = evaluator_.run_by_set(batches);
+  if (recipe_.flag("eval.by_set"))
+    for (auto& set : evaluator_.run_by_set(batches)) evaluation.sets.push_back(std::move(set));
   if (stand_ins_) stand_ins_->put_back();
   return evaluation;
 }

@@ -1,10 +1,11 @@
-// Evaluates during training, on data that is not trained on: in the memory of training and, if the recipe
-// says so, with averages of the weights in their place as well.
+// Evaluates during training, on data that is not trained on: in the memory of training and, if a strategy
+// asks for it, with a state in the place of the weights as well.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "execute/device_memory.hpp"
@@ -16,12 +17,12 @@ namespace prun {
 
 // ------------------------------------------------------------ stand-ins
 
-// Puts other numbers in place of the weights, for as long as a program reads them: averages of these
-// (optimizer.average), or what a strategy has stand for them (Value::stand_in). Each rank does it
-// with what it holds, through host memory, so no layout needs a kernel for it.
+// Puts other numbers in place of the weights, for as long as a program reads them: an optimizer state
+// (StateRequest), or what a strategy has stand for them (Value::stand_in). Each rank does it with what it
+// holds, through host memory, so no layout needs a kernel for it.
 class StandIns {
  public:
-  enum class Of : std::uint8_t { averages, stand_ins };
+  enum class Of : std::uint8_t { optimizer_states, stand_ins };
   // Throws unsupported if weights could not come back as they were.
   StandIns(const Assembly& assembly, const PlanMemory& memory, Of of);
 
@@ -48,7 +49,7 @@ class StandIns {
     std::int64_t first, count;
   };
 
-  void add_average(Id parameter, std::int32_t instance);
+  void add_optimizer_state(Id parameter, std::int32_t instance);
   void add_stand_in(Id parameter, std::int32_t instance);
   void add(Id parameter, std::int32_t instance, const LocalPart& state);
   void check(const Tensor& tensor, Id parameter) const;
@@ -76,7 +77,7 @@ class Validation {
   Validation(const ForwardParts& parts, Samples samples);
 
   // Says whether other numbers take the place of weights meanwhile.
-  bool moves_weights() const { return averages_.has_value() || stand_ins_.has_value(); }
+  bool moves_weights() const { return states_.has_value() || stand_ins_.has_value(); }
   const Samples& samples() const { return evaluator_.samples(); }
   // Evaluates after so many updates. No step runs meanwhile and, if anything stands for weights, no save
   // either. Every rank calls it.
@@ -85,7 +86,8 @@ class Validation {
  private:
   const Recipe& recipe_;
   Evaluator evaluator_;
-  std::optional<StandIns> averages_, stand_ins_;
+  std::string state_;  // name of the optimizer state that is evaluated as well
+  std::optional<StandIns> states_, stand_ins_;
 };
 
 }  // namespace prun

@@ -346,9 +346,8 @@ std::string ConsoleObserver::eta() const {
 
 void ConsoleObserver::evaluation(const EvaluationInfo& info) {
   screen_.line("step " + std::to_string(info.step) + "/" + std::to_string(steps_) + " | eval loss " +
-               fixed(info.loss, 4) +
-               (info.averaged ? " | of the average " + fixed(info.averaged_loss, 4) : "") + " | " +
-               std::to_string(info.targets) + " targets | " + step_time(info.seconds));
+               fixed(info.loss, 4) + " | " + std::to_string(info.targets) + " targets | " +
+               step_time(info.seconds));
   show(info.sets);
   draw_bar();
 }

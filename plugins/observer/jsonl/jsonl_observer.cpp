@@ -295,7 +295,6 @@ void JsonlObserver::evaluation(const EvaluationInfo& info) {
       .member("eval_loss", info.loss)
       .member("targets", info.targets)
       .member("seconds", info.seconds);
-  if (info.averaged) line.member("averaged_loss", info.averaged_loss);
   write_losses(line, "sets", info.sets);
   file().append(line.end_object().take());
   flush();
