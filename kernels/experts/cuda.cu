@@ -113,82 +113,53 @@ struct Rows {
   std::int32_t *begin, *position, *choice, *row;
 };
 
-// A block counts the choices of one expert.
-__global__ __launch_bounds__(1024) void count_kernel(const std::int32_t* index, std::int64_t choices,
-                                                     std::int64_t first_expert, std::int32_t* counts) {
-  __shared__ int scratch[32];
-  const std::int64_t expert = first_expert + blockIdx.x;
-  int count = 0;
-#pragma unroll 8
-  for (std::int64_t c = threadIdx.x; c < choices; c += blockDim.x) count += index[c] == expert;
-  count = block_fold(count, 0, Add(), scratch);
-  if (threadIdx.x == 0) counts[blockIdx.x + 1] = count;
-}
-
-// One warp adds up the counts: there are few experts.
-__global__ __launch_bounds__(warp_size) void begin_kernel(std::int32_t* begin, std::int64_t experts) {
-  __shared__ int counts[warp_size];
-  const int lane = static_cast<int>(threadIdx.x);
-  int before = 0;
-  for (std::int64_t first = 0; first < experts; first += warp_size) {
-    const std::int64_t expert = first + lane;
-    counts[lane] = expert < experts ? begin[expert + 1] : 0;
-    __syncthreads();
-    int own = 0, all = 0;
-    for (int i = 0; i < warp_size; ++i) {
-      all += counts[i];
-      if (i == lane) own = all;
-    }
-    if (expert < experts) begin[expert + 1] = before + own;
-    before += all;
-    __syncthreads();
-  }
-  if (lane == 0) begin[0] = 0;
-}
-
-// A block puts the choices of one expert in their order; each thread takes several neighbours at a time.
-inline constexpr int placing_warps = 32, neighbours = 4;
+// A block puts the choices of one expert in their order, behind those of experts in front of it. A warp
+// counts both among as many neighbours as others do, and then places its own. The first block also marks
+// choices of experts that belong to other ranks.
+inline constexpr int placing_warps = 32;
 
 __global__ __launch_bounds__(placing_warps* warp_size) void place_kernel(const std::int32_t* index,
-                                                                         std::int64_t choices,
-                                                                         std::int64_t each,
+                                                                         std::int32_t choices,
+                                                                         std::int32_t each,
                                                                          std::int64_t first_expert,
                                                                          Rows rows) {
-  __shared__ int totals[2][placing_warps];  // by warp; they take turns, so that one barrier is enough
-  const std::int64_t expert = first_expert + blockIdx.x;
+  __shared__ int in_front[placing_warps], own[placing_warps];  // by warp
+  const std::int64_t expert = first_expert + blockIdx.x, experts = gridDim.x;
   const int lane = static_cast<int>(threadIdx.x) % warp_size,
             warp = static_cast<int>(threadIdx.x) / warp_size;
-  std::int32_t next = rows.begin[blockIdx.x];
-  int turn = 0;
-  for (std::int64_t begin = 0; begin < choices; begin += blockDim.x * neighbours, turn ^= 1) {
-    const std::int64_t first = begin + threadIdx.x * neighbours;
-    bool own[neighbours];
-    int total = 0, row = next;
-    for (int i = 0; i < neighbours; ++i) {
-      own[i] = first + i < choices && index[first + i] == expert;
-      const unsigned all = __ballot_sync(0xffffffffu, own[i]);
-      total += __popc(all), row += __popc(all & ((1u << lane) - 1));
-    }
-    if (lane == 0) totals[turn][warp] = total;
-    __syncthreads();
-    for (int w = 0; w < placing_warps; ++w) {
-      row += w < warp ? totals[turn][w] : 0;
-      next += totals[turn][w];
-    }
-    for (int i = 0; i < neighbours; ++i) {
-      if (!own[i]) continue;
-      rows.position[row] = static_cast<std::int32_t>((first + i) / each);
-      rows.choice[row] = static_cast<std::int32_t>(first + i);
-      rows.row[first + i] = row++;
-    }
+  constexpr int turn = placing_warps * warp_size;
+  const int neighbours = (choices + turn - 1) / turn * warp_size, begin = warp * neighbours,
+            end = begin + neighbours < choices ? begin + neighbours : choices;
+  int before = 0, count = 0;
+#pragma unroll 8
+  for (int c = begin + lane; c < end; c += warp_size) {
+    const std::int32_t e = index[c];
+    before += e >= first_expert && e < expert;
+    count += e == expert;
+    if (blockIdx.x == 0 && (e < first_expert || e >= first_expert + experts)) rows.row[c] = -1;
   }
-}
-
-// Marks choices of experts that belong to other ranks.
-__global__ void nowhere_kernel(const std::int32_t* index, std::int64_t choices, std::int64_t first_expert,
-                               std::int64_t experts, std::int32_t* row) {
-  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (c < choices && (index[c] < first_expert || index[c] >= first_expert + experts)) row[c] = -1;
+  before = warp_fold(before, Add()), count = warp_fold(count, Add());
+  if (lane == 0) in_front[warp] = before, own[warp] = count;
+  __syncthreads();
+  int first = 0, all = 0, row = 0;
+  for (int w = 0; w < placing_warps; ++w) {
+    first += in_front[w], all += own[w];
+    row += w < warp ? own[w] : 0;
+  }
+  row += first;
+  if (threadIdx.x == 0) rows.begin[blockIdx.x] = first;
+  if (threadIdx.x == 0 && blockIdx.x + 1 == gridDim.x) rows.begin[experts] = first + all;
+#pragma unroll 8
+  for (int at = begin; at < end; at += warp_size) {
+    const int c = at + lane;
+    const bool is_own = c < end && index[c] == expert;
+    const unsigned these = __ballot_sync(0xffffffffu, is_own);
+    if (is_own) {
+      const int to = row + __popc(these & ((1u << lane) - 1));
+      rows.position[to] = c / each, rows.choice[to] = c, rows.row[c] = to;
+    }
+    row += __popc(these);
+  }
 }
 
 // ---------------------------------------------------------------- between the products
@@ -354,13 +325,9 @@ class ExpertRows {
       : in_(in), s_(shape), at_(buffers_in<T>(shape, gradients, in.kept, workspace)), stream_(stream) {}
 
   void sort() const {
-    const unsigned experts = grid_of(s_.experts);
-    count_kernel<<<experts, 1024, 0, stream_>>>(in_.index, s_.rows(), s_.first_expert, at_.rows.begin);
-    begin_kernel<<<1, warp_size, 0, stream_>>>(at_.rows.begin, s_.experts);
-    place_kernel<<<experts, placing_warps * warp_size, 0, stream_>>>(in_.index, s_.rows(), s_.choices,
-                                                                     s_.first_expert, at_.rows);
-    nowhere_kernel<<<grid_of(ceil_div(s_.rows(), 256)), 256, 0, stream_>>>(
-        in_.index, s_.rows(), s_.first_expert, s_.experts, at_.rows.row);
+    place_kernel<<<grid_of(s_.experts), placing_warps * warp_size, 0, stream_>>>(
+        in_.index, static_cast<std::int32_t>(s_.rows()), static_cast<std::int32_t>(s_.choices),
+        s_.first_expert, at_.rows);
     check_launch("experts");
   }
 

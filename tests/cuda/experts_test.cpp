@@ -8,7 +8,8 @@ namespace {
 
 using Experts = CudaTest;
 
-// An expert without rows, one with many, tiles that are not full, and choices of others' experts.
+// An expert without rows, one with many, tiles that are not full, choices of others' experts, and more
+// choices than a block sorts at a time.
 struct Problem {
   std::int64_t batch, seq, choices, experts, first, own, hidden, ffn;
 
@@ -23,7 +24,8 @@ struct Problem {
   }
 };
 
-const Problem problems[] = {{2, 45, 2, 5, 0, 5, 40, 24}, {1, 70, 3, 6, 2, 3, 70, 33}};
+const Problem problems[] = {
+    {2, 45, 2, 5, 0, 5, 40, 24}, {1, 70, 3, 6, 2, 3, 70, 33}, {1, 700, 2, 6, 2, 3, 8, 8}};
 
 template <class T>
 double bound() {
