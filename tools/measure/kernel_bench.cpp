@@ -84,13 +84,35 @@ void KernelTimer::forget() {
 
 namespace {
 
+// Returns whether an op changes a value in this way.
+bool changes(const Op& op, Id value, Access how) {
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    if (op.operands[i] == value && op.access(i) == how) return true;
+  return false;
+}
+
+// Returns whether an op updates all that another one has updated, and reads nothing that the other one kept.
+bool repeats(const Op& op, const Op& begun) {
+  bool updates = false;
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
+    const Id value = op.operands[i];
+    if (value == none) continue;
+    if (op.access(i) == Access::read && changes(begun, value, Access::write)) return false;
+    if (op.access(i) != Access::update) continue;
+    if (!changes(begun, value, Access::update)) return false;
+    updates = true;
+  }
+  return updates;
+}
+
 // Returns whether a kernel does all that it is for. `settle` repeats ops of `speculate` in steps beyond the
-// limit, and finds updates complete in those that are measured.
+// limit, and finds updates complete in those that are measured; the device may have fused those ops with
+// others.
 bool does_all(const Program& program, const PlannedFunction& function, const PlannedStep& step) {
   if (function.kind != FunctionKind::settle) return true;
   const std::vector<Id>& begun = program.segment(function.segment).ops(FunctionKind::speculate);
   return std::none_of(begun.begin(), begun.end(),
-                      [&](Id op) { return program.op(op).def == program.op(step.op).def; });
+                      [&](Id op) { return repeats(program.op(step.op), program.op(op)); });
 }
 
 }  // namespace
