@@ -158,7 +158,7 @@ TEST(Completion, BashOffersWhatFits) {
   EXPECT_EQ(offered("export d --type \"\""), "bf16\nfp16\nfp32\n");
   EXPECT_EQ(offered("plan --set optimizer.lr = 1 a"), "a b.toml\n");
   EXPECT_EQ(offered("plan --set optimizer.plu"), "optimizer.plugin=\n");
-  EXPECT_EQ(offered("plan --set strategy.0.sta"), "strategy.0.stage=\n");
+  EXPECT_EQ(offered("plan --set strategy.0.sta"), "strategy.0.stage=\nstrategy.0.statistics_every=\n");
   EXPECT_EQ(offered("plan --set optimizer.plugin ="), "adafactor\nadamw\nlion\nmuon\nonebit_adam\nsgd\n");
   EXPECT_EQ(offered("plan --set optimizer.plugin = ad"), "adafactor\nadamw\n");
   EXPECT_EQ(offered("plan --set optimizer.plugin=ad"),

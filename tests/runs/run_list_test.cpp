@@ -136,6 +136,23 @@ TEST_F(Diff, OldNamesOfKeysAreThoseOfToday) {
   run("b", "[batch]\norder = \"breadth_first\"  # x\n[precision]\nmatmul = \"fp8\"  # x\n",
       step_line(1, 1, 5));
   EXPECT_FALSE(compared().differ);
+  run("b", "[batch]\norder = \"breadth_first\"  # x\n[[strategy]]\nplugin = \"fp8\"  # x\n",
+      step_line(1, 1, 5));
+  EXPECT_FALSE(compared().differ);
+  run("b", "[batch]\norder = \"breadth_first\"  # x\n", step_line(1, 1, 5));
+  EXPECT_TRUE(compared().differ);
+}
+
+TEST_F(Diff, TheTextOfAnOldRecipeCanBeRead) {
+  run("a",
+      "[batch]\norder = \"vertical\"  # x\n[precision]\nmatmul = \"fp8\"  # x\nactivations = "
+      "\"fp8\"\n[optimizer]\n"
+      "average = 0.0  # default\n[[strategy]]\nplugin = \"data\"\n",
+      step_line(1, 1, 5));
+  EXPECT_EQ(recipe_text_of(folder / "a"),
+            "[batch]\norder = \"breadth_first\"\n[precision]\n\n\n[optimizer]\n\n[[strategy]]\nplugin = "
+            "\"data\"\n\n"
+            "[[strategy]]\nplugin = \"fp8\"\nactivations = true");
 }
 
 TEST_F(Diff, TheStepAtWhichLossesPart) {

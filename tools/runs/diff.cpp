@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "base/json.hpp"
 #include "base/text.hpp"
@@ -45,6 +46,32 @@ RecipeLine with_new_name(RecipeLine line) {
   return line;
 }
 
+constexpr auto no_line = static_cast<std::size_t>(-1);
+
+// Returns lines by the names that keys have now; those of what a strategy has now are in its section, behind
+// the others, and in no line of the text.
+std::vector<RecipeLine> with_new_names(const std::vector<RecipeLine>& lines) {
+  recipe::StoredSettings stored;
+  std::map<std::string, RecipeLine> renamed;
+  for (const RecipeLine& line : lines) {
+    stored.emplace_back(line.path(), line.value);
+    RecipeLine now = with_new_name(line);
+    renamed.insert_or_assign(now.path(), std::move(now));
+  }
+  std::vector<RecipeLine> now;
+  for (const auto& [path, value] : recipe::stored_settings(stored)) {
+    const auto found = renamed.find(path);
+    if (found != renamed.end()) {
+      now.push_back(found->second);
+      continue;
+    }
+    const std::vector<std::string_view> parts = split(path, '.');  // strategy, number, key
+    now.push_back(
+        {"[[strategy]]", std::stoul(std::string(parts.at(1))), std::string(parts.at(2)), value, "", no_line});
+  }
+  return now;
+}
+
 }  // namespace
 
 std::string RecipeLine::path() const {
@@ -75,18 +102,30 @@ std::vector<RecipeLine> recipe_lines(std::string_view text) {
 }
 
 std::vector<RecipeLine> recipe_lines_of(const std::filesystem::path& run_folder) {
-  std::vector<RecipeLine> lines = recipe_lines(text_in(run_folder / "recipe.toml"));
-  for (RecipeLine& line : lines) line = with_new_name(std::move(line));
-  return lines;
+  return with_new_names(recipe_lines(text_in(run_folder / "recipe.toml")));
 }
 
 std::string recipe_text_of(const std::filesystem::path& run_folder) {
   const std::string text = whole_file(run_folder / "recipe.toml", most_text);
   std::vector<std::string> lines;
   for (const std::string_view line : split(text, '\n')) lines.emplace_back(line);
-  for (const RecipeLine& line : recipe_lines(text))
-    if (const RecipeLine now = with_new_name(line); now.key != line.key || now.value != line.value)
-      lines[line.number] = now.key + " = " + now.value;
+  std::map<std::size_t, RecipeLine> old;
+  for (const RecipeLine& line : recipe_lines(text)) old.emplace(line.number, line);
+  std::vector<RecipeLine> list;
+  for (const auto& [number, line] : old) list.push_back(line);
+  std::size_t item = no_line;  // of the last section that was added
+  for (const RecipeLine& now : with_new_names(list)) {
+    if (now.number == no_line) {
+      if (std::exchange(item, now.item) != now.item) lines.push_back(now.section);
+      lines.push_back(now.key + " = " + now.value);
+      continue;
+    }
+    const auto before = old.extract(now.number);
+    if (before.empty()) continue;  // two old names of one key
+    if (now.key != before.mapped().key || now.value != before.mapped().value)
+      lines[now.number] = now.key + " = " + now.value;
+  }
+  for (const auto& [number, line] : old) lines[number].clear();  // what is in no section any more
   return join(lines, "\n");
 }
 
